@@ -1,0 +1,216 @@
+"""The values of one tick: snapshot, proposal, plan. Plain frozen data, finite numbers, unix seconds.
+
+Targets are scalars everywhere (replicas of a pool, weight of a replica, tokens/s of a tenant); what belongs together is
+tied by a group guard. That keeps one merge, one set of guards and one chart for all levers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from controller.core.reading import MISSING, Reading
+from controller.core.signals import Signal
+from controller.core.why import Why
+
+
+class Lever(StrEnum):
+    """What can be moved."""
+
+    REPLICAS = "replicas"
+    WEIGHT = "weight"
+    BREAKER = "breaker"
+    TENANT_CAP = "tenant_cap"
+    DOWNGRADE = "downgrade"
+
+
+class Mode(StrEnum):
+    """How far a lever may go."""
+
+    OFF = "off"  # no proposal
+    OBSERVE = "observe"  # decided and recorded, never sent
+    PROTECT = "protect"  # may only tighten or add capacity
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Target:
+    """One scalar that an actuator can set. `member` names the replica or tenant, "" for the pool itself."""
+
+    pool: str
+    lever: Lever
+    member: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.pool, self.lever.value, self.member) if part)
+
+
+class Phase(StrEnum):
+    """Where a replica that was asked for is on its way to serving."""
+
+    REQUESTED = "requested"
+    PENDING = "pending"  # not scheduled: no node, no quota
+    PULLING = "pulling"
+    LOADING = "loading"
+    WARMING = "warming"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Capacity that was asked for and does not serve yet. `since` unix seconds; `eta` unix seconds or None."""
+
+    count: int
+    phase: Phase
+    since: float
+    eta: float | None = None
+
+
+class Outcome(StrEnum):
+    """What became of a decision."""
+
+    DONE = "done"
+    DRY_RUN = "dry_run"
+    REFUSED = "refused"  # the target said no; repeating will not help
+    FAILED = "failed"  # not applied, may be retried
+    UNKNOWN = "unknown"  # may or may not have been applied; blocks the target until verified
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A person's override."""
+
+    value: float
+    until: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """One target as its owner reports it. `accepted` is the spec as read back; None when it could not be read, with
+    the reason in `error`. `ready` is what serves now (replicas only)."""
+
+    accepted: float | None
+    ready: float | None = None
+    pending: tuple[Pending, ...] = ()
+    last_outcome: Outcome | None = None
+    last_change: float | None = None  # when the accepted value last changed by our hand, unix seconds
+    foreign_writer: str = ""
+    pin: Pin | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """`number` counts from the start of the process, `at` is the slot in unix seconds, `since_last` seconds or None."""
+
+    number: int
+    at: float
+    since_last: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Readings of one pool, replica or tenant. Latency signals are keyed by statistic: p50, p95, p99, mean."""
+
+    signals: Mapping[Signal, Reading] = field(default_factory=dict)
+    latencies: Mapping[Signal, Mapping[str, Reading]] = field(default_factory=dict)
+
+    def get(self, signal: Signal) -> Reading:
+        return self.signals.get(signal, MISSING)
+
+    def latency(self, signal: Signal, stat: str) -> Reading:
+        """`stat` is "mean" or "pNN"."""
+        return self.latencies.get(signal, {}).get(stat, MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReadings(Scope):
+    """Readings of a pool, of its replicas and tenants, and the attainment of each objective by its name."""
+
+    replicas: Mapping[str, Scope] = field(default_factory=dict)
+    tenants: Mapping[str, Scope] = field(default_factory=dict)
+    attainment: Mapping[str, Reading] = field(default_factory=dict)
+    burn: Mapping[str, Mapping[str, Reading]] = field(default_factory=dict)  # objective -> window -> burn rate
+    roles: Mapping[str, str] = field(default_factory=dict)
+    zones: Mapping[str, str] = field(default_factory=dict)
+    filled_since: float | None = None  # since when data has been unbroken, unix seconds
+    partial: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that one decision may look at."""
+
+    tick: Tick
+    pools: Mapping[str, PoolReadings] = field(default_factory=dict)
+    targets: Mapping[Target, TargetState] = field(default_factory=dict)
+    error: str = ""  # set when the source gave nothing at all
+
+
+class Ask(StrEnum):
+    """What a proposal claims. HOLD is for freeze and pin alone."""
+
+    SET = "set"
+    AT_LEAST = "at_least"
+    AT_MOST = "at_most"
+    HOLD = "hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a policy wants of one target. `evidence` holds the numbers behind it, for the explanation."""
+
+    target: Target
+    ask: Ask
+    value: float
+    by: str
+    why: Why
+    evidence: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change on the way from the current to the final value."""
+
+    by: str
+    before: float
+    after: float
+    why: Why
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of one target this tick. `final` is None when its current value is unknown and nothing is asked.
+    `send` says whether an actuator gets it; `mode` why not, where the mode is the reason."""
+
+    target: Target
+    current: float | None
+    final: float | None
+    why: Why
+    steps: tuple[Step, ...] = ()
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    send: bool = False
+    mode: Mode = Mode.AUTO
+    until: float | None = None  # expiry that the target should enforce, unix seconds
+
+    @property
+    def changed(self) -> bool:
+        return self.current is not None and self.final is not None and self.final != self.current
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One decision per target, sorted by target, and one sentence on what the plan is doing."""
+
+    at: float
+    decisions: tuple[Decision, ...] = ()
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The outcome of one decision, with the actuator's own words."""
+
+    target: Target
+    outcome: Outcome
+    detail: str = ""

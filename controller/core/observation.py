@@ -1,0 +1,75 @@
+"""Observation: what a source saw since the previous one. Exact increments and gauges, no windows, no quantiles.
+
+Every source (Prometheus, a recording, a direct scrape, the simulator) gives the same type, so windows, quantiles and
+states are computed in one place, ``measure``. Rules that every source keeps when it forms increments of a counter
+between `t0` and `t1`, per original series, before summing:
+
+* value fell: the process restarted, the new value is the increment;
+* series absent at `t0` while its target was up at `t0`: it was born in between, the new value is the increment;
+* series absent at `t0` and its target unknown or down at `t0`: no increment (we cannot know how old the count is);
+* series absent at `t1`: no increment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.core.facts import Fact
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramIncrement:
+    """New samples of a histogram. `edges` are the finite upper bounds in seconds, ascending; `cumulative[i]` is the
+    number of new samples <= edges[i]; `count` all of them; `sum` their sum in seconds. A source that only knows a
+    mean has no edges."""
+
+    edges: tuple[float, ...]
+    cumulative: tuple[float, ...]
+    count: float
+    sum: float
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts of one pool, replica or tenant. A fact that is not in a mapping was not there to be read."""
+
+    histograms: Mapping[Fact, HistogramIncrement] = field(default_factory=dict)
+    counters: Mapping[Fact, float] = field(default_factory=dict)
+    gauges: Mapping[Fact, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFacts(Facts):
+    """The facts of one replica (pod)."""
+
+    up: bool = True  # its newest scrape succeeded
+    age: float = 0.0  # seconds since its newest sample
+    started_at: float | None = None  # when it began to serve, unix seconds, where known
+    role: str = ""  # prefill | decode | both, where a label says so
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFacts(Facts):
+    """The facts of one pool. Pool counters and histograms are sums over replicas. `sources` names the metric behind each
+    fact; `unsupported` the reason for each fact that the engine cannot give; `partial` a warning that the backend gave
+    (Thanos, Mimir), `failed` the facts whose query failed this time, with the reason."""
+
+    replicas: Mapping[str, ReplicaFacts] = field(default_factory=dict)
+    tenants: Mapping[str, Facts] = field(default_factory=dict)
+    sources: Mapping[Fact, str] = field(default_factory=dict)
+    unsupported: Mapping[Fact, str] = field(default_factory=dict)
+    partial: str = ""
+    failed: Mapping[Fact, str] = field(default_factory=dict)
+    targets_up: int | None = None  # targets of the pool whose last scrape succeeded; None = unknown
+    targets_down: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything a source saw between `since` and `at` (unix seconds). `since` is None on the first one: then counters
+    and histograms carry no increments. `error` is set, and `pools` empty, when nothing could be read."""
+
+    at: float
+    since: float | None
+    pools: Mapping[str, PoolFacts] = field(default_factory=dict)
+    error: str = ""

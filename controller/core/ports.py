@@ -1,0 +1,203 @@
+"""Ports: what the loop asks of the world, and what it offers to a policy. Types only.
+
+Third parties depend on this module, ``model``, ``reading``, ``observation``, ``facts``, ``params`` and ``slo``; these
+are the stable surface for plug-ins.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from controller.core.facts import Fact
+from controller.core.model import Applied, Decision, Lever, PoolReadings, Proposal, Target, TargetState, Tick
+from controller.core.observation import Observation
+from controller.core.slo import Objective
+
+S = TypeVar("S")
+
+
+# --- sources -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """One label matcher: `op` is =, !=, =~ or !~ (regular expressions are anchored, as in PromQL)."""
+
+    label: str
+    op: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNeeds:
+    """What a source must read for one pool, derived from its objectives and levers.
+
+    `facts` are wanted for the pool, `replica_facts` also per replica, `tenant_facts` also per value of
+    `tenant_label`. `workload` is (namespace, kind, name) for kube-state-metrics, None when no lever names one.
+    """
+
+    pool: str
+    engine: str
+    matchers: tuple[Matcher, ...]
+    facts: frozenset[Fact]
+    replica_facts: frozenset[Fact] = frozenset()
+    tenant_facts: frozenset[Fact] = frozenset()
+    replica_label: str = "pod"
+    tenant_label: str = ""
+    role_label: str = ""
+    zone_label: str = ""
+    workload: tuple[str, str, str] | None = None
+    edges: Mapping[Fact, tuple[float, ...]] = field(default_factory=dict)  # targets of objectives, seconds
+
+
+class Source(Protocol):
+    """The eyes. Never raises for a failing backend: it says so in the observation."""
+
+    def observe(self, at: float, deadline: float) -> Observation:
+        """Read everything for the slot `at` (unix seconds), spending at most `deadline` seconds of real time."""
+
+    def close(self) -> None: ...
+
+
+# --- policies ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Hard bounds and quantum of a target, in its unit."""
+
+    min: float
+    max: float
+    quantum: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What has been learned of a pool. Replica-equivalents: one warm replica at its operating point is 1.
+
+    `demand` now and `forecast` at `horizon` seconds are None while they cannot be known. `unit_rate` is what one
+    replica serves at its operating point, requests/s. `trusted` says whether the numbers may justify lowering.
+    """
+
+    offered: float | None = None  # requests/s, unique, net of retries
+    demand: float | None = None
+    forecast: float | None = None
+    backlog: float = 0.0  # replica-equivalents that drain the queue in the drain time
+    unit_rate: float | None = None
+    hit_rate: float | None = None
+    kappa: float = 1.0
+    horizon: float = 0.0  # seconds until a replica asked for now is warm
+    margin: float = 0.0  # extra share of capacity that the burning error budget asks for
+    burning: bool = False
+    trusted: bool = False
+    evidence: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Supply and demand of a pool in replica-equivalents. `carried` serves now, `arriving` is on its way."""
+
+    demand: float
+    carried: float
+    arriving: float = 0.0
+    ahead: float = 0.0  # demand at the horizon
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What relief is still wanted when this policy is asked: `left` replica-equivalents, until (unix seconds)."""
+
+    balance: Balance
+    left: float
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that a policy may look at: its pool, its targets, what was learned, and the limits."""
+
+    tick: Tick
+    pool: PoolReadings
+    targets: Mapping[Target, TargetState]
+    limits: Mapping[Target, Limits]
+    estimate: Estimate
+
+
+class Policy(Protocol[S]):
+    """A decision law. Pure. The constructor takes the plug-in's ``Config``; state is a frozen dataclass that goes to the
+    ledger.
+
+    Class attributes: ``Config``, ``State``, ``levers`` (the levers it can drive).
+    """
+
+    def initial(self) -> S: ...
+
+    def propose(
+        self, view: View, objectives: Sequence[Objective], brief: Brief, state: S
+    ) -> tuple[Sequence[Proposal], S]: ...
+
+
+# --- actuators ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What an actuator can move, and how. `settle` seconds until a change shows; `expiry` whether the target itself
+    drops a value after its time; `cas` whether a write carries the version that was read."""
+
+    levers: tuple[Lever, ...]
+    unit: str
+    quantum: float
+    settle: float
+    hot: bool = True
+    persistent: bool = True
+    expiry: bool = False
+    cas: bool = False
+
+
+class Actuator(Protocol):
+    """The hands. Values are absolute and writes idempotent. Raises ``ActuatorError`` from ``read`` alone; ``apply``
+    answers with outcomes.
+
+    The constructor takes the plug-in's ``Config`` and a ``Binding``. Class attribute: ``Config``.
+    """
+
+    def describe(self) -> Description: ...
+
+    def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]: ...
+
+    def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]: ...
+
+    def verify(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
+        """Ask what became of writes whose outcome is unknown; must not write."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What assembly tells an actuator about its place: the targets it owns, and who we are."""
+
+    targets: tuple[Target, ...]
+    identity: str = "inference-governor"
+
+
+class ActuatorError(Exception):
+    """A target could not be read. The message names the target, the cause and the mend."""
+
+
+# --- ledger ------------------------------------------------------------------------------------------------------
+
+
+class Ledger(Protocol):
+    """Append-only memory of what was seen, decided and done. ``plan`` comes before apply, ``outcomes`` after."""
+
+    def plan(self, record: Mapping[str, Any]) -> None: ...
+
+    def outcomes(self, at: float, applied: Sequence[Applied]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class LedgerFull(Exception):
+    """The ledger cannot be written; the loop then holds relaxing moves."""

@@ -1,0 +1,103 @@
+"""The closed catalogue of reasons. A member is at once the metric label, the Kubernetes event reason and the anchor in
+``docs/reasons.md``; the sentence is what ``explain`` prints."""
+
+from enum import StrEnum
+
+
+class Why(StrEnum):
+    """Why a value was asked for, changed or kept."""
+
+    # asked by policies
+    DEMAND = "demand"
+    FORECAST = "forecast"
+    BACKLOG = "backlog"
+    TRIM = "trim"
+    LATENCY_HIGH = "latency_high"
+    LATENCY_LOW = "latency_low"
+    ABOVE_THRESHOLD = "above_threshold"
+    BELOW_THRESHOLD = "below_threshold"
+    KV_PRESSURE = "kv_pressure"
+    BUDGET_BURN = "budget_burn"
+    SURPLUS = "surplus"
+    STEADY = "steady"
+    NO_TRAFFIC = "no_traffic"
+    # no relaxing without evidence
+    STALE = "stale"
+    MISSING = "missing"
+    PARTIAL = "partial"
+    UNDERFILLED = "underfilled"
+    UNSUPPORTED = "unsupported"
+    WORK_WAITING = "work_waiting"
+    STUCK_ENGINE = "stuck_engine"
+    # guards
+    NOT_DUE = "not_due"
+    STABILISE = "stabilise"
+    IN_FLIGHT = "in_flight"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    PENDING_CAPACITY = "pending_capacity"
+    PENDING_TOO_LONG = "pending_too_long"
+    UNSAFE_WITHOUT_ONE = "unsafe_without_one"
+    COOLDOWN = "cooldown"
+    RATE = "rate"
+    GROUP_BUDGET = "group_budget"
+    MIN_BOUND = "min_bound"
+    MAX_BOUND = "max_bound"
+    QUANTUM = "quantum"
+    FLEET_GUARD = "fleet_guard"
+    LEDGER_FULL = "ledger_full"
+    # people and ownership
+    PIN = "pin"
+    MODE_OFF = "mode_off"
+    MODE_OBSERVE = "mode_observe"
+    MODE_PROTECT = "mode_protect"
+    FOREIGN_WRITER = "foreign_writer"
+    UNREADABLE_TARGET = "unreadable_target"
+    BOOT = "boot"
+    POLICY_ERROR = "policy_error"
+
+
+SENTENCE: dict[Why, str] = {
+    Why.DEMAND: "the load offered now needs it",
+    Why.FORECAST: "the load expected when new capacity would be warm needs it",
+    Why.BACKLOG: "the queue must be drained",
+    Why.TRIM: "measured latency corrected the model",
+    Why.LATENCY_HIGH: "latency is above its target",
+    Why.LATENCY_LOW: "latency is well below its target",
+    Why.ABOVE_THRESHOLD: "the signal is above its upper threshold",
+    Why.BELOW_THRESHOLD: "the signal is below its lower threshold",
+    Why.KV_PRESSURE: "KV cache is nearly full",
+    Why.BUDGET_BURN: "the error budget burns too fast",
+    Why.SURPLUS: "less capacity is enough",
+    Why.STEADY: "nothing needs to change",
+    Why.NO_TRAFFIC: "there is no traffic",
+    Why.STALE: "the data is too old to relax on",
+    Why.MISSING: "data is missing, so nothing is relaxed",
+    Why.PARTIAL: "only part of the fleet answered, so nothing is relaxed",
+    Why.UNDERFILLED: "the window is not full yet, so nothing is relaxed",
+    Why.UNSUPPORTED: "the engine does not expose what the policy reads",
+    Why.WORK_WAITING: "requests are waiting, so capacity is not lowered",
+    Why.STUCK_ENGINE: "an engine holds work and produces nothing, so capacity is not lowered",
+    Why.NOT_DUE: "this lever is not due at this tick",
+    Why.STABILISE: "capacity follows the highest need of the recent past",
+    Why.IN_FLIGHT: "the previous change has not settled",
+    Why.OUTCOME_UNKNOWN: "the previous write has an unknown outcome and is being verified",
+    Why.PENDING_CAPACITY: "capacity that was asked for is still on its way",
+    Why.PENDING_TOO_LONG: "capacity that was asked for did not come in time",
+    Why.UNSAFE_WITHOUT_ONE: "one replica fewer would not be safe",
+    Why.COOLDOWN: "the last change is too recent",
+    Why.RATE: "the rate limit allows no more for now",
+    Why.GROUP_BUDGET: "the shared budget allows no more",
+    Why.MIN_BOUND: "the configured minimum",
+    Why.MAX_BOUND: "the configured maximum",
+    Why.QUANTUM: "rounded to what the target can take",
+    Why.FLEET_GUARD: "too much of the fleet would be lowered at once",
+    Why.LEDGER_FULL: "the ledger cannot be written, so nothing is relaxed",
+    Why.PIN: "pinned by a person",
+    Why.MODE_OFF: "the lever is off",
+    Why.MODE_OBSERVE: "the lever only observes",
+    Why.MODE_PROTECT: "the lever may only protect",
+    Why.FOREIGN_WRITER: "somebody else changed this target",
+    Why.UNREADABLE_TARGET: "the target could not be read",
+    Why.BOOT: "Governor started recently and has not seen a full window",
+    Why.POLICY_ERROR: "the policy failed and was skipped",
+}
