@@ -1,0 +1,50 @@
+# Two commands are enough: `make demo` and `make test`. Everything happens in .venv and build/.
+VENV   := .venv
+PY     := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+REPORT := build/demo-report.html
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench wheel lock clean
+.DELETE_ON_ERROR:
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with the locked requirements and the project in it
+
+# Redone when the lock or the project's own metadata change.
+$(READY): pyproject.toml requirements.lock scripts/setup.sh
+	@scripts/setup.sh $(VENV)
+
+demo: $(READY) ## rehearse the example config on a real vLLM recording, write an HTML report
+	@mkdir -p build
+	$(VENV)/bin/governor dry-run --config examples/demo.yaml \
+	  --recording examples/recordings/vllm-0.32-cpu-1s.jsonl.gz --report $(REPORT)
+	@echo "report: $(CURDIR)/$(REPORT)"
+
+test: $(READY) ## run the tests (ARGS="-k name" for some), with a real Prometheus where one can be had
+	@tools=$$(scripts/real-prometheus.sh); PATH="$$PATH$${tools:+:$$tools}" $(PY) -m pytest $(ARGS)
+
+lint: $(READY) ## style, types, and the arrows between the rooms
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	@PYTHONPATH= $(VENV)/bin/lint-imports --no-logo
+
+format: $(READY) ## let ruff mend what it can
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(READY) ## measure a tick against a real Prometheus (docs/performance.md)
+	@tools=$$(scripts/real-prometheus.sh); PATH="$$PATH$${tools:+:$$tools}" $(PY) -m benchmarks $(ARGS)
+
+wheel: $(READY) ## build dist/*.whl
+	$(PY) -m build --wheel --no-isolation
+
+lock: ## write requirements.lock anew (ARGS=--upgrade for newer versions)
+	scripts/lock.sh $(ARGS)
+
+clean: ## remove .venv, build/ and dist/
+	rm -rf $(VENV) build dist
