@@ -28,8 +28,8 @@ class Candidate:
     workload is of this kind; `workload_labels` name the labels, in order of preference, that carry the workload's name,
     or, when the kind is empty, the name of one of its pods (``^name-.*``).
 
-    `no_model`: the series carry no model label, so a pool's matcher on `Contract.model_label` does not apply to them; they
-    belong to the pool of their replica.
+    `no_model`: the series carry no model label, so a pool's matcher on `Contract.model_label` does not apply to them;
+    they belong to the pool of their replica.
 
     `value_label`: the value is the number of comma separated names in this label, taken from the series with the
     largest sample (an info metric whose sample is the time at which it was set).
@@ -82,8 +82,8 @@ class Contract:
     Every fact is either in `candidates` or in `unsupported` with its reason; `hints` hold the reason to give when a
     fact has candidates and none of them is exposed. `aka` are metric names that promise a fact and do not keep the
     promise, with what they are. `known` are names of released versions (empty: not collected), `never` names that
-    people query and that no version ever had, with the right one. `generations` are sets of prefixes of one quantity under
-    successive names, which an exporter may emit at the same time.
+    people query and that no version ever had, with the right one. `generations` are groups of names or prefixes of one
+    quantity under successive names, best first, which an exporter may emit at the same time.
     """
 
     engine: str
