@@ -1,0 +1,104 @@
+"""What is in the repository: nothing of one machine, no dead link, no command that does not exist."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.support.repository import ROOT, texts
+
+PROSE = sorted(texts(".md"))
+
+
+def test_a_path_of_one_machine_breaks_all_others() -> None:
+    # The last letters stand in brackets so that this file does not find itself.
+    machine = re.compile(r"(?<![\w.~}*-])/(?:roo[t]|wor[k]|hom[e]|User[s])/\w")
+    hosts = re.compile(r"pypi\.or[g]|pythonhoste[d]\.|artifactor[y]|index-ur[l]")
+    found = [
+        f"{path}:{number}: {line.strip()[:120]}"
+        for path, text in texts().items()
+        for number, line in enumerate(text.splitlines(), 1)
+        if machine.search(line) or (hosts.search(line) and "--no-emit" not in line)
+    ]
+    assert found == []
+
+
+def test_a_test_that_sleeps_is_slow_when_it_passes_and_flaky_when_it_fails() -> None:
+    sleeping = re.compile(r"\b(?:time\.|asyncio\.)?sleep\((?!0\))")
+    found = [
+        f"{path}:{number}"
+        for path, text in texts(".py").items()
+        if path.parts[0] == "tests" and path.name != Path(__file__).name
+        for number, line in enumerate(text.splitlines(), 1)
+        if sleeping.search(line)
+    ]
+    assert found == []
+
+
+def anchors(text: str) -> set[str]:
+    """GitHub's anchors of the headings, and explicit ones."""
+    headings = re.findall(r"^#+ +(.+?) *$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
+
+
+@pytest.mark.parametrize("page", PROSE, ids=str)
+def test_a_dead_link_sends_the_reader_nowhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    dead = []
+    for pair in re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"", text):
+        link = "".join(pair)
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (ROOT / page.parent / file).resolve() if file else ROOT / page
+        if not target.exists() or (
+            anchor and target.suffix == ".md" and anchor not in anchors(target.read_text(encoding="utf-8"))
+        ):
+            dead.append(link)
+    assert dead == []
+
+
+def commands(tool: str) -> set[tuple[str, str]]:
+    """(page, sub-command) of every `tool sub-command` that the prose shows as code."""
+    found = set()
+    for page, text in texts(".md").items():
+        code = re.findall(r"```(?:\w+)?\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
+        for piece in code:
+            found |= {(str(page), name) for name in re.findall(rf"^(?:\$ )?{tool} ([a-z][a-z-]+)", piece, re.MULTILINE)}
+    return found
+
+
+def test_the_readme_names_a_make_target_that_does_not_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    shown = commands("make")
+    assert {("README.md", "demo"), ("README.md", "test")} <= shown
+    assert {(page, name) for page, name in shown if name not in targets} == set()
+
+
+@cache
+def subcommands() -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "controller.cli", "--help"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, env={"COLUMNS": "200", "NO_COLOR": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_docs_name_a_command_that_does_not_exist() -> None:
+    known = set(re.findall(r"^[│|\s]*([a-z][a-z-]+)\s{2,}", subcommands(), re.MULTILINE))
+    shown = commands("governor")
+    assert shown
+    assert {(page, name) for page, name in shown if name not in known} == set()
+
+
+def test_a_release_without_a_line_in_the_changelog() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert re.search(
+        rf"^## \[{re.escape(version)}\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )

@@ -1,0 +1,65 @@
+"""The wheel: all of the product, nothing else, and it runs when installed as users install it."""
+
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.repository import PACKAGES, ROOT, tracked
+
+
+def run(*command: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd, capture_output=True, text=True, check=False, timeout=120, env={"PATH": "/usr/bin:/bin", **env},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    done = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel. The dependencies come from ours by a .pth line, so nothing is downloaded;
+    a .pth that is found through a .pth is not read, so our own editable install stays out of it."""
+    where = tmp_path_factory.mktemp("installed")
+    done = run(sys.executable, "-m", "venv", "--without-pip", where, cwd=where)
+    assert done.returncode == 0, done.stderr
+    done = run(
+        sys.executable, "-m", "pip", "--python", where / "bin" / "python",
+        "install", "--no-deps", "--no-index", "--quiet", wheel, cwd=where,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (site,) = where.glob("lib/python3*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return where
+
+
+def test_a_wheel_that_installs_tests_and_scripts_into_site_packages(wheel: Path) -> None:
+    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
+
+
+def test_a_wheel_that_forgets_the_contracts_and_templates(wheel: Path) -> None:
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"{package}/py.typed" for package in PACKAGES} <= inside
+    assert [str(path) for path in tracked() if path.parts[0] in PACKAGES and str(path) not in inside] == []
+
+
+def test_a_command_that_only_works_in_the_checkout(installed: Path, tmp_path: Path) -> None:
+    done = run(installed / "bin" / "python", "-c", "import controller; print(controller.__file__)", cwd=tmp_path)
+    assert done.stdout.startswith(str(installed)), done.stdout + done.stderr
+    done = run(installed / "bin" / "governor", "--help", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "dry-run" in done.stdout
+    done = run(installed / "bin" / "governor", "check", ROOT / "examples" / "demo.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
