@@ -1,0 +1,230 @@
+"""Decisions as sentences and as a table. The chain of steps is the explanation; nothing is inferred here."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from controller.core.model import Applied, Decision, Lever, Mode, Outcome, Plan, Step, Target
+from controller.core.why import SENTENCE, Why
+
+# What a policy may ask for. Every other reason is a hand that held, bent or replaced what was asked.
+ASKED = frozenset(
+    {
+        Why.DEMAND, Why.FORECAST, Why.BACKLOG, Why.TRIM, Why.LATENCY_HIGH, Why.LATENCY_LOW, Why.ABOVE_THRESHOLD,
+        Why.BELOW_THRESHOLD, Why.KV_PRESSURE, Why.BUDGET_BURN, Why.SURPLUS, Why.STEADY, Why.NO_TRAFFIC,
+    }
+)  # fmt: skip
+# Nothing was asked, so nothing can have been held.
+IDLE = frozenset({Why.STEADY, Why.NO_TRAFFIC, Why.NOT_DUE, Why.MODE_OFF})
+
+# The guards that read well as the subject of "... held it at 12".
+_SUBJECT: dict[Why, str] = {
+    Why.STABILISE: "the highest need of the recent past",
+    Why.IN_FLIGHT: "the previous change, not settled yet,",
+    Why.PENDING_CAPACITY: "capacity still on its way",
+    Why.COOLDOWN: "the cool-down since the last change",
+    Why.RATE: "the rate limit",
+    Why.GROUP_BUDGET: "the shared budget",
+    Why.MIN_BOUND: "the configured minimum",
+    Why.MAX_BOUND: "the configured maximum",
+    Why.FLEET_GUARD: "the fleet-wide guard",
+    Why.PIN: "a person's pin",
+    Why.MODE_PROTECT: "the lever's mode (protect)",
+}
+
+
+def number(value: float | None) -> str:
+    """A value as people write it: 12, 0.25, 1,250; "?" when it is not known."""
+    if value is None:
+        return "?"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def clock(at: float, *, date: bool = False) -> str:
+    """Unix seconds as UTC time of day, with the day when asked."""
+    moment = datetime.fromtimestamp(at, UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
+
+
+def asked(decision: Decision) -> float | None:
+    """What the policies wanted before any guard; the final value where no policy left a step."""
+    wanted = [step.after for step in decision.steps if step.why in ASKED]
+    return wanted[-1] if wanted else decision.final
+
+
+def held_by(decision: Decision) -> Why | None:
+    """The reason that kept or bent what was asked, or None when the decision is as asked (or nothing was asked)."""
+    if decision.why in IDLE:
+        return None
+    for step in reversed(decision.steps):
+        if step.why not in ASKED and step.why is not Why.QUANTUM and step.after != step.before:
+            return step.why
+    return decision.why if decision.why not in ASKED and not decision.changed else None
+
+
+def reason(decision: Decision) -> str:
+    """The chain as one phrase, without time and target."""
+    parts: list[str] = []
+    told = False
+    for step in decision.steps:
+        if step.why in ASKED:
+            evidence = "" if told else _evidence(decision.evidence)
+            told = True
+            parts.append(f"{step.by} asked {number(step.after)} ({SENTENCE[step.why]}{evidence}){_detail(step)}")
+        elif step.why is Why.QUANTUM:
+            parts.append(f"{SENTENCE[step.why]}: {number(step.after)}")
+        else:
+            parts.append(_guard(step, decision.current))
+    if not decision.steps:
+        parts.append(f"{SENTENCE[decision.why]}{_evidence(decision.evidence)}")
+    elif decision.why not in {step.why for step in decision.steps}:
+        parts.append(SENTENCE[decision.why])
+    text = "; ".join(parts)
+    if decision.mode is Mode.OBSERVE:
+        text += "; not sent: " + SENTENCE[Why.MODE_OBSERVE]
+    return text
+
+
+def sentence(decision: Decision, at: float, *, date: bool = False) -> str:
+    """One line: `14:02:15 llama-70b/replicas 8 → 12: ...`."""
+    return f"{clock(at, date=date)} {decision.target} {movement(decision)}: {reason(decision)}"
+
+
+def movement(decision: Decision) -> str:
+    """`8 → 12`, or `8` when it stays."""
+    if decision.final is None or decision.final == decision.current:
+        return number(decision.current)
+    return f"{number(decision.current)} → {number(decision.final)}"
+
+
+def outcome_words(applied: Applied) -> str:
+    """What became of it, with the actuator's own words."""
+    words = {
+        Outcome.DONE: "done",
+        Outcome.DRY_RUN: "not sent (dry run)",
+        Outcome.REFUSED: "refused",
+        Outcome.FAILED: "failed",
+        Outcome.UNKNOWN: "outcome unknown",
+    }[applied.outcome]
+    return f"{words}: {applied.detail}" if applied.detail else words
+
+
+def explain(
+    plan: Plan,
+    applied: Iterable[Applied] = (),
+    *,
+    pool: str | None = None,
+    changes_only: bool = False,
+    date: bool = False,
+) -> list[str]:
+    """The sentences of one plan, one line per decision (and one more where an actuator had something to say)."""
+    outcomes: dict[Target, Applied] = {one.target: one for one in applied}
+    lines: list[str] = []
+    for decision in plan.decisions:
+        if pool is not None and decision.target.pool != pool:
+            continue
+        if changes_only and not decision.changed:
+            continue
+        lines.append(sentence(decision, plan.at, date=date))
+        one = outcomes.get(decision.target)
+        if one is not None:
+            lines.append(f"    {outcome_words(one)}")
+    return lines
+
+
+def chain(decision: Decision) -> list[tuple[str, str, str, str]]:
+    """The steps as rows of a table: by, before, after, reason."""
+    return [
+        (step.by, number(step.before), number(step.after), SENTENCE[step.why] + _detail(step))
+        for step in decision.steps
+    ]
+
+
+def decision_json(decision: Decision) -> dict[str, object]:
+    """A decision for `--json`: plain values, reasons by their catalogue name, and the sentence."""
+    return {
+        "target": str(decision.target),
+        "pool": decision.target.pool,
+        "lever": decision.target.lever.value,
+        "member": decision.target.member,
+        "current": decision.current,
+        "final": decision.final,
+        "why": decision.why.value,
+        "held_by": held.value if (held := held_by(decision)) else None,
+        "send": decision.send,
+        "mode": decision.mode.value,
+        "until": decision.until,
+        "steps": [
+            {"by": s.by, "before": s.before, "after": s.after, "why": s.why.value, "detail": s.detail}
+            for s in decision.steps
+        ],
+        "evidence": dict(decision.evidence),
+        "sentence": reason(decision),
+    }
+
+
+def reasons_page() -> str:
+    """`docs/reasons.md`, generated from the catalogue so that the two cannot differ."""
+    lines = [
+        "# Reasons",
+        "",
+        "<!-- Generated by `controller.explain.reasons_page`; a test keeps it equal. Do not edit. -->",
+        "",
+        "Every decision carries one reason from this closed list. The same name is the `why` label of Governor's own",
+        "metrics, the reason of Kubernetes events, the `why` in the ledger and in `--json`, and the anchor here.",
+    ]
+    for title, members in _chapters().items():
+        lines += ["", f"## {title}", ""]
+        for why in members:
+            lines += [f"### {why.value}", "", SENTENCE[why][0].upper() + SENTENCE[why][1:] + ".", ""]
+        lines.pop()
+    return "\n".join(lines) + "\n"
+
+
+def _chapters() -> Mapping[str, list[Why]]:
+    blind = {
+        Why.STALE, Why.MISSING, Why.PARTIAL, Why.UNDERFILLED, Why.UNSUPPORTED, Why.WORK_WAITING, Why.STUCK_ENGINE
+    }  # fmt: skip
+    people = {
+        Why.PIN, Why.MODE_OFF, Why.MODE_OBSERVE, Why.MODE_PROTECT, Why.FOREIGN_WRITER, Why.UNREADABLE_TARGET,
+        Why.BOOT, Why.POLICY_ERROR,
+    }  # fmt: skip
+    guards = set(Why) - ASKED - blind - people
+    return {
+        "Asked by policies": [w for w in Why if w in ASKED],
+        "No relaxing without evidence": [w for w in Why if w in blind],
+        "Guards": [w for w in Why if w in guards],
+        "People and ownership": [w for w in Why if w in people],
+    }
+
+
+def _evidence(evidence: Mapping[str, float]) -> str:
+    if not evidence:
+        return ""
+    return ": " + ", ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in evidence.items())
+
+
+def _detail(step: Step) -> str:
+    return f" [{step.detail}]" if step.detail else ""
+
+
+def _guard(step: Step, current: float | None) -> str:
+    subject = _SUBJECT.get(step.why)
+    verb = _verb(step, current)
+    if subject is not None:
+        return f"{subject} {verb} {number(step.after)}{_detail(step)}"
+    passive = {"held it at": "held at", "raised it to": "raised to", "lowered it to": "lowered to"}[verb]
+    return f"{passive} {number(step.after)}: {SENTENCE[step.why]}{_detail(step)}"
+
+
+def _verb(step: Step, current: float | None) -> str:
+    # Towards the current value is holding; past it, or away from it, is moving.
+    if current is not None and min(step.before, current) <= step.after <= max(step.before, current):
+        return "held it at"
+    return "raised it to" if step.after > step.before else "lowered it to"
+
+
+def is_replicas(target: Target) -> bool:
+    """Whether the target is the replica count of a pool."""
+    return target.lever is Lever.REPLICAS and not target.member

@@ -1,0 +1,81 @@
+"""How quantities of a rehearsal are written, in the terminal and in the HTML report alike."""
+
+import math
+
+from controller.explain import number
+from controller.rehearse.summary import ObjectiveSummary, TargetSummary
+
+OPEN_LOOP = (
+    "The past does not answer back. Each decision was taken on what was recorded, under the capacity that really "
+    "stood; had Governor acted, the later recording would be another. Read each proposal as one decision in its "
+    "situation. Attainment is what the recorded fleet kept, not what the proposals would have kept."
+)
+
+
+def duration(seconds: float) -> str:
+    """`250ms`, `15s`, `2m 5s`, `3h 20m`, `2d 4h`: two units at most."""
+    if seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    if seconds < 60:
+        return f"{seconds:g}s"
+    total = round(seconds)
+    for size, unit, lesser, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if total >= size:
+            rest = total % size // lesser
+            return f"{total // size}{unit}" + (f" {rest}{name}" if rest else "")
+    raise AssertionError("unreachable: a minute or more")
+
+
+def quantity(value: float, unit: str) -> str:
+    """A value in its unit, short: seconds as ms below one, ratios as percent."""
+    if math.isnan(value):
+        return "?"
+    if unit == "s":
+        return f"{value * 1000:.3g} ms" if abs(value) < 1 else f"{value:.3g} s"
+    if unit == "ratio":
+        return percent(value)
+    if unit == "1/s":
+        return f"{number(value)}/s"
+    return number(float(f"{value:.3g}")) if abs(value) < 1000 else number(round(value))
+
+
+def percent(share: float) -> str:
+    """A share as percent. Not rounded up to 100 % or down to 0 % when it is not that."""
+    text = f"{share * 100:.4g}"
+    if text == "100" and share < 1:
+        text = ">99.99"
+    if text == "0" and share > 0:
+        text = "<0.01"
+    return f"{text} %"
+
+
+def promise(one: ObjectiveSummary) -> str:
+    """`ttft p99 ≤ 2 s`."""
+    return f"{one.signal} {one.stat} ≤ {quantity(one.target, one.unit)}".replace("  ", " ")
+
+
+def attained(one: ObjectiveSummary) -> str:
+    """`98.1 % to 99.2 % of 1,204 requests (promised 99 %)`."""
+    if one.lo is None or one.hi is None:
+        return "nothing to judge"
+    low, high = percent(one.lo), percent(one.hi)
+    what = "ticks" if one.share is None else "requests"
+    text = low if low == high else f"{low} to {high}"
+    return text + f" of {what}" + ("" if one.share is None else f" (promised {percent(one.share)})")
+
+
+def hours(one: TargetSummary) -> str:
+    """`recorded 12.0 h, proposed 9.5 h (-21 %)`."""
+    if one.recorded_hours is None or one.proposed_hours is None:
+        return "not comparable: the recording holds no value of this target"
+    text = f"recorded {one.recorded_hours:,.2f} h, proposed {one.proposed_hours:,.2f} h"
+    if one.recorded_hours > 0:
+        text += f" ({(one.proposed_hours / one.recorded_hours - 1) * 100:+.0f} %)"
+    if one.compared < 0.995:
+        text += f", over the {percent(one.compared)} of ticks at which both are known"
+    return text
+
+
+def held(one: TargetSummary) -> str:
+    """`stale 12, rate 3`; empty when nothing was held."""
+    return ", ".join(f"{why.value} {ticks:,}" for why, ticks in one.held.items())
