@@ -1,0 +1,168 @@
+"""Decide: the one place where proposals become a plan. Pure.
+
+Per pool the ladder is folded over: each lever's policy proposes against what relief is still wanted, proposals are
+merged, guards applied, and the relief of the guarded value is taken off what is wanted. Then what pools share: the
+budgets and the fleet-wide guard. Hard bounds come last, so every final value is legal. Every target gets a decision
+every tick, also when nothing changes.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from controller.core import fleet, guards
+from controller.core.merge import Merged, merge
+from controller.core.model import Ask, Decision, Lever, Mode, Plan, Proposal, Snapshot, Step, Target, TargetState
+from controller.core.ports import Balance, Brief, Estimate, Policy, View
+from controller.core.rules import FleetRules, LeverRules, PoolRules
+from controller.core.summary import sentence
+from controller.core.why import Why
+
+UNREAD = TargetState(accepted=None, error="not read")
+
+
+@dataclass(frozen=True, slots=True)
+class DecideState:
+    """Memory of deciding: policy state by "pool/lever", guard state by target, and since when the fleet guard holds."""
+
+    policies: Mapping[str, Any] = field(default_factory=dict)
+    guards: Mapping[Target, guards.GuardState] = field(default_factory=dict)
+    fleet_held_since: float | None = None
+
+
+def decide(
+    snapshot: Snapshot,
+    estimates: Mapping[str, Estimate],
+    rules: FleetRules,
+    policies: Mapping[str, Policy[Any]],
+    state: DecideState,
+    *,
+    ledger_ok: bool = True,
+) -> tuple[Plan, DecideState]:
+    """One plan. `policies` by "pool/lever". The same arguments give the same plan, byte for byte."""
+    policy_states = dict(state.policies)
+    guard_states = dict(state.guards)
+    decisions: dict[Target, Decision] = {}
+    for pool in sorted(rules.pools, key=lambda p: p.pool):
+        left = _wanted(pool, snapshot, estimates.get(pool.pool, Estimate()))
+        for lever in pool.levers:
+            work = _Rung(pool, lever, snapshot, estimates.get(pool.pool, Estimate()), ledger_ok)
+            key = f"{pool.pool}/{lever.lever}"
+            proposals, policy_states[key] = work.propose(policies.get(key), left, policy_states.get(key))
+            for target in work.targets:
+                guard_state = guards.observe(
+                    guard_states.get(target, guards.GuardState()), lever, work.state(target), snapshot.tick.at
+                )
+                mine = [p for p in proposals if p.target == target]
+                decisions[target], guard_states[target] = work.decide(target, mine, guard_state)
+                left = max(0.0, left - work.relief(decisions[target]))
+    decisions, held = fleet.share(decisions, rules, snapshot, state.fleet_held_since)
+    final = tuple(_finish(decisions[target], rules) for target in sorted(decisions))
+    plan = Plan(snapshot.tick.at, final, sentence(final, held_since=held))
+    return plan, DecideState(policy_states, guard_states, held)
+
+
+def _wanted(pool: PoolRules, snapshot: Snapshot, estimate: Estimate) -> float:
+    """Replica-equivalents of demand that serving capacity does not carry."""
+    return max(0.0, (estimate.demand or 0.0) - _serving(pool, snapshot, estimate))
+
+
+def _serving(pool: PoolRules, snapshot: Snapshot, estimate: Estimate) -> float:
+    target = snapshot.targets.get(Target(pool.pool, Lever.REPLICAS), UNREAD)
+    return estimate.evidence.get("serving", target.ready or target.accepted or 0.0)
+
+
+class _Rung:
+    """One lever of one pool at one tick."""
+
+    def __init__(
+        self, pool: PoolRules, lever: LeverRules, snapshot: Snapshot, estimate: Estimate, ledger_ok: bool
+    ) -> None:
+        self.pool, self.lever, self.snapshot, self.estimate = pool, lever, snapshot, estimate
+        self.ledger_ok = ledger_ok
+        self.targets = tuple(sorted(t for t in pool.targets if t.lever == lever.lever))
+
+    def state(self, target: Target) -> TargetState:
+        return self.snapshot.targets.get(target, UNREAD)
+
+    def propose(self, policy: Policy[Any] | None, left: float, state: Any) -> tuple[tuple[Proposal, ...], Any]:
+        readings = self.snapshot.pools.get(self.pool.pool)
+        if policy is None or readings is None or self.lever.mode == Mode.OFF:
+            return (), state
+        view = View(
+            self.snapshot.tick, readings, {t: self.state(t) for t in self.targets},
+            dict.fromkeys(self.targets, self.lever.limits), self.estimate,
+        )  # fmt: skip
+        serving = _serving(self.pool, self.snapshot, self.estimate)
+        accepted = sum(self.state(t).accepted or 0.0 for t in self.targets)
+        balance = Balance(
+            demand=self.estimate.demand or 0.0,
+            carried=serving,
+            arriving=max(0.0, accepted - serving),
+            ahead=self.estimate.forecast or self.estimate.demand or 0.0,
+        )
+        brief = Brief(balance, left, self.snapshot.tick.at + self.estimate.horizon)
+        proposals, after = policy.propose(view, self.pool.objectives, brief, policy.initial() if state is None else state)
+        return tuple(p for p in proposals if _sane(p) and p.target in self.targets), after
+
+    def decide(
+        self, target: Target, proposals: list[Proposal], state: guards.GuardState
+    ) -> tuple[Decision, guards.GuardState]:
+        now, owner, rules = self.snapshot.tick, self.state(target), self.lever
+        if rules.mode == Mode.OFF:
+            return Decision(target, owner.accepted, owner.accepted, Why.MODE_OFF, mode=rules.mode), state
+        if owner.accepted is None:
+            return Decision(target, None, None, Why.UNREADABLE_TARGET, mode=rules.mode), state
+        current = owner.accepted
+        if owner.pin is not None and owner.pin.until > now.at:
+            proposals = [Proposal(target, Ask.HOLD, owner.pin.value, "pin", Why.PIN)]
+        merged = merge(proposals, current, relax_down=rules.relax_down)
+        if not proposals:
+            merged = Merged(current, "", self._silent())
+        wish = current if merged.value is None else merged.value
+        case = guards.Case(
+            rules, now, self.snapshot.pools.get(self.pool.pool), owner, self.estimate, state, current,
+            self.pool.window, self.ledger_ok,
+        )  # fmt: skip
+        asked = Step(merged.by, current, wish, merged.why)
+        if merged.why == Why.PIN:
+            value, held = wish, ()
+        else:
+            value, held = guards.run(case, wish)
+        steps = (asked, *held) if wish != current or held else ()
+        decision = Decision(
+            target, current, value, merged.why if not held else held[-1].why, steps, merged.evidence,
+            mode=rules.mode,
+        )  # fmt: skip
+        return decision, guards.remember(case, wish)
+
+    def _silent(self) -> Why:
+        if self.pool.pool not in self.snapshot.pools or self.snapshot.error:
+            return Why.MISSING
+        return Why.STEADY
+
+    def relief(self, decision: Decision) -> float:
+        """Replica-equivalents of relief that the guarded value gives now. Replicas carry load, they relieve nothing: what
+        was asked for arrives later and is in the balance already."""
+        return 0.0
+
+
+def _finish(decision: Decision, rules: FleetRules) -> Decision:
+    """Hard bounds, and whether it is sent."""
+    pool = next(p for p in rules.pools if p.pool == decision.target.pool)
+    lever = pool.of(decision.target)
+    if decision.current is None or decision.final is None or lever.mode == Mode.OFF:
+        return decision
+    # A value that stands is not moved by bounds alone in observe; in every other mode an illegal one is corrected.
+    value, why = guards.bounds(lever.limits, decision.final)
+    if value != decision.final and why is not None:
+        step = Step("bounds", decision.final, value, why)
+        decision = replace(decision, final=value, why=why, steps=(*decision.steps, step))
+    moves = decision.final != decision.current
+    return replace(decision, send=moves and lever.mode in (Mode.PROTECT, Mode.AUTO))
+
+
+def _sane(proposal: Proposal) -> bool:
+    """A law that computes nonsense must not reach the merge; config tests find it, production ignores it."""
+    return math.isfinite(proposal.value)

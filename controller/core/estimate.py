@@ -1,0 +1,245 @@
+"""What is learned of a pool: demand and its forecast, the capacity of a replica, how long a replica takes to come.
+
+Pure: readings and the previous state in, an estimate and the next state out. One home for everything learned, so that
+policies stay laws and the ledger holds all memory.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+from controller.core import burn, forecast
+from controller.core.model import PoolReadings, TargetState
+from controller.core.ports import Estimate
+from controller.core.reading import Reading
+from controller.core.signals import Signal
+from controller.core.slo import Objective
+from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capacity, step_time
+
+KAPPA_TIME = 180.0  # seconds over which kappa follows the measured latency
+RAMP = 0.35  # kappa is frozen while the batch changes by more than this share per tick
+BURN_MARGIN = 0.15  # extra capacity while the error budget burns too fast
+DRAIN = 60.0  # seconds in which a backlog should be gone
+MARGIN_QUANTILE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorSpec:
+    """What the estimator must know of a pool. `profile` None means the default prior; `cold_start` is the prior for the
+    seconds from asking for a replica to its first answer; `lead` what a decision loses on top (a tick, a window)."""
+
+    pool: str
+    objectives: tuple[Objective, ...]
+    profile: Profile | None = None
+    cold_start: float = 180.0
+    lead: float = 30.0
+
+    @property
+    def itl_target(self) -> float | None:
+        """Seconds per output token that the strictest objective allows."""
+        targets = [o.target for o in self.objectives if o.signal in (Signal.ITL, Signal.TPOT)]
+        return min(targets) if targets else None
+
+    @property
+    def kappa_bounds(self) -> tuple[float, float]:
+        # A profile that the user gave may be wrong in scale by two; the default prior is for another model altogether.
+        return (0.5, 2.0) if self.profile is not None else (0.1, 20.0)
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorState:
+    """`batch` is the sequences per replica at the last tick, `seen` the most so far; `kv_sequences` how many sequences
+    fill the KV cache of one replica; `asked` capacity that was asked for and is awaited: (replicas, unix seconds);
+    `lags` seconds that capacity took to come, newest last."""
+
+    at: float | None = None
+    kappa: float = 1.0
+    samples: int = 0
+    batch: float | None = None
+    seen: float | None = None
+    kv_sequences: float | None = None
+    shape: Shape | None = None
+    forecast: forecast.ForecastState = field(default_factory=forecast.ForecastState)
+    accepted: float | None = None
+    asked: tuple[tuple[float, float], ...] = ()
+    lags: tuple[float, ...] = ()
+
+
+def update(
+    spec: EstimatorSpec, pool: PoolReadings, target: TargetState | None, now: float, state: EstimatorState
+) -> tuple[Estimate, EstimatorState]:
+    """One tick of one pool."""
+    replicas = _serving(pool, target)
+    state = _cold_start(target, replicas, now, state)
+    state = _learn(spec, pool, replicas, now, state)
+    profile = spec.profile or Profile()
+    served = _capacity(spec, profile, state)
+    horizon = _horizon(spec, state)
+    offered = _offered(pool)
+    ahead: forecast.Forecast | None = None
+    if offered is not None:
+        ahead, memory = forecast.update(state.forecast, now, offered, horizon, MARGIN_QUANTILE)
+        state = replace(state, forecast=memory)
+    state = replace(state, at=now)
+    burning = any(burn.burning(dict(readings)) for readings in pool.burn.values())
+    return _assemble(pool, replicas, served, offered, ahead, horizon, burning, state), state
+
+
+def _assemble(
+    pool: PoolReadings, replicas: float | None, served: Capacity | None, offered: float | None,
+    ahead: forecast.Forecast | None, horizon: float, burning: bool, state: EstimatorState,
+) -> Estimate:  # fmt: skip
+    demands: dict[str, float] = {}
+    if served is not None and offered is not None:
+        demands["compute"] = offered / served.rate
+    kv = pool.get(Signal.KV_USAGE)
+    if kv.usable is not None and replicas:
+        demands["kv"] = replicas * kv.usable / KV_FILL
+    waiting = pool.get(Signal.QUEUE_DEPTH).usable or 0.0
+    evidence = {f"demand_{name}": value for name, value in demands.items()}
+    evidence.update(kappa=state.kappa, horizon=horizon, waiting=waiting)
+    if served is not None:
+        evidence.update(unit_rate=served.rate, unit_sequences=served.sequences)
+    if offered is not None:
+        evidence["offered"] = offered
+    if replicas is not None:
+        evidence["serving"] = replicas
+    expected = None
+    if served is not None and ahead is not None:
+        expected = ahead.upper / served.rate
+        evidence.update(forecast_rate=ahead.value, forecast_upper=ahead.upper)
+    hit = pool.get(Signal.PREFIX_HIT_RATE)
+    return Estimate(
+        offered=offered,
+        demand=max(demands.values()) if demands else None,
+        forecast=expected,
+        backlog=waiting / (served.rate * DRAIN) if served is not None else 0.0,
+        unit_rate=served.rate if served is not None else None,
+        hit_rate=hit.value,
+        kappa=state.kappa,
+        horizon=horizon,
+        margin=BURN_MARGIN if burning else 0.0,
+        burning=burning,
+        trusted=_trusted(pool, offered, served),
+        evidence=evidence,
+    )
+
+
+def _trusted(pool: PoolReadings, offered: float | None, served: Capacity | None) -> bool:
+    """Whether less capacity may be justified: demand and queue are read from fresh, whole, full windows. With no load at
+    all the capacity of a replica does not matter."""
+    rate, depth = pool.get(Signal.OFFERED_RATE), pool.get(Signal.QUEUE_DEPTH)
+    return rate.trusted and depth.trusted and offered is not None and (served is not None or offered <= 0)
+
+
+def _offered(pool: PoolReadings) -> float | None:
+    reading = pool.get(Signal.OFFERED_RATE)
+    if reading.usable is None:
+        return None
+    retries = pool.get(Signal.RETRY_SHARE).value or 0.0
+    return reading.usable * (1.0 - min(retries, 0.9))
+
+
+def _serving(pool: PoolReadings, target: TargetState | None) -> float | None:
+    """Replicas that serve: those whose scrapes we see, else what the owner says is ready."""
+    seen = sum(1 for scope in pool.replicas.values() if scope.get(Signal.QUEUE_DEPTH).value is not None
+               or scope.get(Signal.KV_USAGE).value is not None)  # fmt: skip
+    if seen:
+        return float(seen)
+    ready: Reading = pool.get(Signal.READY_REPLICAS)
+    if ready.value is not None:
+        return ready.value
+    return target.ready if target is not None else None
+
+
+def _learn(
+    spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, now: float, state: EstimatorState
+) -> EstimatorState:
+    finished = pool.get(Signal.FINISHED_RATE)
+    prompt, output = pool.get(Signal.PROMPT_TOKEN_RATE), pool.get(Signal.GENERATION_TOKEN_RATE)
+    if not replicas or not finished.value or not output.value:
+        return replace(state, batch=None)
+    hit = pool.get(Signal.PREFIX_HIT_RATE).value or 0.0
+    now_shape = Shape((prompt.value or 0.0) / finished.value, output.value / finished.value, min(max(hit, 0.0), 1.0))
+    shape = _blend(state.shape, now_shape)
+    itl = _itl(pool)
+    running = pool.get(Signal.RUNNING)
+    batch = None
+    if running.value is not None:
+        batch = running.value / replicas
+    elif itl is not None:
+        batch = output.value * itl / replicas  # Little: sequences = tokens per second x seconds per token
+    state = replace(state, shape=shape)
+    if batch is None or batch <= 0:
+        return replace(state, batch=None)
+    steady = state.batch is not None and abs(batch - state.batch) <= RAMP * max(batch, state.batch)
+    state = replace(state, batch=batch, seen=max(batch, state.seen or 0.0))
+    kv = pool.get(Signal.KV_USAGE)
+    if kv.value is not None and kv.value > 0.05:
+        fill = batch / kv.value
+        state = replace(state, kv_sequences=fill if state.kv_sequences is None else
+                        state.kv_sequences + 0.3 * (fill - state.kv_sequences))  # fmt: skip
+    if itl is not None and steady:
+        state = _kappa(spec, itl, batch, shape, now, state)
+    return state
+
+
+def _kappa(
+    spec: EstimatorSpec, itl: float, batch: float, shape: Shape, now: float, state: EstimatorState
+) -> EstimatorState:
+    """Follow measured over modelled step time, in logs, slowly; the first sample counts fully."""
+    lo, hi = spec.kappa_bounds
+    ratio = min(max(itl / step_time(spec.profile or Profile(), shape, batch), lo), hi)
+    gone = now - state.at if state.at is not None else KAPPA_TIME
+    gain = max(1 - math.exp(-gone / KAPPA_TIME), 1.0 / (state.samples + 1))
+    kappa = math.exp(math.log(state.kappa) + gain * (math.log(ratio) - math.log(state.kappa)))
+    return replace(state, kappa=kappa, samples=state.samples + 1)
+
+
+def _itl(pool: PoolReadings) -> float | None:
+    for signal in (Signal.ITL, Signal.TPOT):
+        reading = pool.latency(signal, "mean")
+        if reading.value:
+            return reading.value
+    return None
+
+
+def _blend(old: Shape | None, new: Shape) -> Shape:
+    if old is None:
+        return new
+    g = 0.3
+    return Shape(
+        old.prompt + g * (new.prompt - old.prompt),
+        old.output + g * (new.output - old.output),
+        old.hit_rate + g * (new.hit_rate - old.hit_rate),
+    )
+
+
+def _capacity(spec: EstimatorSpec, profile: Profile, state: EstimatorState) -> Capacity | None:
+    if state.shape is None:
+        return None
+    seen = state.seen if spec.profile is None else None
+    return capacity(profile, state.shape, state.kappa, spec.itl_target, state.kv_sequences, seen)
+
+
+def _horizon(spec: EstimatorSpec, state: EstimatorState) -> float:
+    """Seconds until a replica asked for now is warm: the 90 % quantile of what was seen, the prior before that."""
+    if len(state.lags) < 3:
+        return spec.cold_start + spec.lead
+    ranked = sorted(state.lags)
+    return ranked[min(len(ranked) - 1, math.ceil(0.9 * len(ranked)) - 1)] + spec.lead
+
+
+def _cold_start(
+    target: TargetState | None, replicas: float | None, now: float, state: EstimatorState
+) -> EstimatorState:
+    """Time from a raised spec to that many replicas serving."""
+    if target is None or target.accepted is None or replicas is None:
+        return state
+    asked, lags = state.asked, state.lags
+    if state.accepted is not None and target.accepted > state.accepted:
+        asked = (*asked, (target.accepted, now))
+    elif state.accepted is not None and target.accepted < state.accepted:
+        asked = tuple((count, since) for count, since in asked if count <= target.accepted)
+    come = [(count, since) for count, since in asked if replicas >= count]
+    lags = (*lags, *(now - since for _, since in come))[-20:]
+    return replace(state, accepted=target.accepted, asked=tuple(a for a in asked if a not in come), lags=lags)

@@ -1,0 +1,254 @@
+"""Guards: what stands between a wish and a value that is sent. Fixed order; each leaves a step only when it changed
+something; each relaxing move needs evidence, no protecting move does.
+
+    not due -> evidence (stale, missing, waiting, N-1) -> stabilise -> in flight -> cooldown -> rate -> group -> bounds
+
+The group guard needs all targets of the tick and is applied by ``decide`` before the hard bounds, which come last so
+that the final value is always legal.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from controller.core.model import Mode, Outcome, PoolReadings, Step, TargetState, Tick
+from controller.core.ports import Estimate, Limits
+from controller.core.reading import State
+from controller.core.rules import LeverRules
+from controller.core.signals import Signal
+from controller.core.step_model import KV_FILL
+from controller.core.why import SENTENCE, Why
+
+
+@dataclass(frozen=True, slots=True)
+class GuardState:
+    """Memory of one target. `wishes` are what policies wanted (unix seconds, value), for stabilising; `changes` how the
+    value as read back moved (unix seconds, delta), for cooldowns and rates; `position` that value; `due` the next
+    time this lever decides; `foreign_since` when a foreign writer was first seen.
+
+    Changes come from read-back, not from what was sent: so a rehearsal, whose world does not answer, does not count
+    its own imagination, and a write by somebody else counts like ours.
+    """
+
+    wishes: tuple[tuple[float, float], ...] = ()
+    changes: tuple[tuple[float, float], ...] = ()
+    position: float | None = None
+    due: float = 0.0
+    foreign_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a guard looks at."""
+
+    rules: LeverRules
+    tick: Tick
+    pool: PoolReadings | None
+    target: TargetState
+    estimate: Estimate
+    state: GuardState
+    current: float
+    window: float
+    ledger_ok: bool = True
+
+    def relaxing(self, value: float) -> bool:
+        return value < self.current if self.rules.relax_down else value > self.current
+
+
+Guard = Callable[[Case, float], tuple[float, Why, str]]
+KEEP = Why.STEADY
+
+
+def run(case: Case, wish: float, *, by: str = "guard") -> tuple[float, tuple[Step, ...]]:
+    """Apply all guards but group and bounds to the wish."""
+    value, steps = wish, []
+    for guard in _ORDER:
+        after, why, detail = guard(case, value)
+        if after != value:
+            steps.append(Step(by, value, after, why, detail))
+            value = after
+    return value, tuple(steps)
+
+
+def bounds(limits: Limits, value: float) -> tuple[float, Why | None]:
+    """Round to the quantum, then clamp; the bounds win because they are multiples of the quantum or meant as they are."""
+    rounded = round(value / limits.quantum) * limits.quantum if limits.quantum > 0 else value
+    clamped = min(max(rounded, limits.min), limits.max)
+    if clamped > rounded:
+        return clamped, Why.MIN_BOUND
+    if clamped < rounded:
+        return clamped, Why.MAX_BOUND
+    return clamped, Why.QUANTUM if not math.isclose(rounded, value, rel_tol=1e-12, abs_tol=1e-12) else None
+
+
+# --- the guards --------------------------------------------------------------------------------------------------
+
+
+def ownership(case: Case, value: float) -> tuple[float, Why, str]:
+    """Somebody else's value is not fought: it stands for a while, then it is ours again."""
+    since = case.state.foreign_since
+    if case.target.foreign_writer and since is not None and case.tick.at - since < case.rules.yield_for:
+        return case.current, Why.FOREIGN_WRITER, case.target.foreign_writer
+    return value, KEEP, ""
+
+
+def not_due(case: Case, value: float) -> tuple[float, Why, str]:
+    """A slow lever decides at its own pace; protection does not wait for it."""
+    if case.rules.every and case.tick.at < case.state.due - 1e-6 and case.relaxing(value):
+        return case.current, Why.NOT_DUE, f"due in {case.state.due - case.tick.at:.0f} s"
+    return value, KEEP, ""
+
+
+def protect_only(case: Case, value: float) -> tuple[float, Why, str]:
+    if case.rules.mode == Mode.PROTECT and case.relaxing(value):
+        return case.current, Why.MODE_PROTECT, ""
+    return value, KEEP, ""
+
+
+def evidence(case: Case, value: float) -> tuple[float, Why, str]:
+    """No relaxing on data that is missing, old, partial or not yet a full window, nor while work waits."""
+    if not case.relaxing(value):
+        return value, KEEP, ""
+    doubt = _doubt(case)
+    if doubt is not None:
+        return case.current, *doubt
+    return value, KEEP, ""
+
+
+def _doubt(case: Case) -> tuple[Why, str] | None:
+    if not case.ledger_ok:
+        return Why.LEDGER_FULL, ""
+    pool = case.pool
+    if pool is None or not pool.signals:
+        return Why.MISSING, "no reading of this pool"
+    depth = pool.get(Signal.QUEUE_DEPTH)
+    if depth.value is not None and depth.value > 0:
+        return Why.WORK_WAITING, f"{depth.value:g} requests wait"
+    stuck = pool.get(Signal.STUCK)
+    if stuck.value is not None and stuck.value > 0:
+        return Why.STUCK_ENGINE, f"{stuck.value:g} stuck"
+    for signal in (Signal.OFFERED_RATE, Signal.QUEUE_DEPTH):
+        reading = pool.get(signal)
+        if reading.state == State.UNDERFILLED:
+            return (Why.BOOT if case.tick.number < 2 else Why.UNDERFILLED), f"{signal}: {reading.note}"
+        if not reading.trusted:
+            return _AS_WHY.get(reading.state, Why.MISSING), f"{signal}: {reading.state}" + _note(reading.note)
+    if pool.partial:
+        return Why.PARTIAL, pool.partial
+    need = max(case.window, case.rules.stabilise)
+    if pool.filled_since is None or case.tick.at - pool.filled_since < need - 1e-6:
+        seen = 0.0 if pool.filled_since is None else case.tick.at - pool.filled_since
+        return Why.BOOT, f"{seen:.0f} of {need:.0f} s of unbroken data"
+    return None
+
+
+_AS_WHY = {
+    State.STALE: Why.STALE, State.PARTIAL: Why.PARTIAL, State.UNDERFILLED: Why.UNDERFILLED,
+    State.UNSUPPORTED: Why.UNSUPPORTED,
+}  # fmt: skip
+
+
+def consolidation(case: Case, value: float) -> tuple[float, Why, str]:
+    """Lowering capacity must be safe with what remains: the load ahead fits, and so does the KV cache."""
+    if not case.rules.relax_down or not case.relaxing(value) or case.pool is None:
+        return value, KEEP, ""
+    kv = case.pool.get(Signal.KV_USAGE).value
+    ahead = max(case.estimate.demand or 0.0, case.estimate.forecast or 0.0) * (1 + case.estimate.margin)
+    serving = case.estimate.evidence.get("serving", case.current)
+    left = value
+    while left < case.current:
+        if ahead <= left and (kv is None or kv * serving <= KV_FILL * left):
+            return left, Why.UNSAFE_WITHOUT_ONE, f"demand {ahead:.2f} replicas"
+        left += case.rules.limits.quantum
+    return case.current, Why.UNSAFE_WITHOUT_ONE, f"demand {ahead:.2f} replicas"
+
+
+def stabilise(case: Case, value: float) -> tuple[float, Why, str]:
+    """Follow the most protective wish of the recent past, but never past the current value: stabilising must not turn a
+    relaxation into its opposite."""
+    if not case.relaxing(value) or case.rules.stabilise <= 0:
+        return value, KEEP, ""
+    start = case.tick.at - case.rules.stabilise - 1e-6
+    recent = [wish for at, wish in case.state.wishes if at >= start]
+    if case.rules.relax_down:
+        return min(case.current, max([value, *recent])), Why.STABILISE, f"over {case.rules.stabilise:.0f} s"
+    return max(case.current, min([value, *recent])), Why.STABILISE, f"over {case.rules.stabilise:.0f} s"
+
+
+def in_flight(case: Case, value: float) -> tuple[float, Why, str]:
+    """An unknown write blocks the target; capacity on its way forbids lowering until it has come or is given up."""
+    if case.target.last_outcome == Outcome.UNKNOWN:
+        return case.current, Why.OUTCOME_UNKNOWN, ""
+    if not case.relaxing(value):
+        return value, KEEP, ""
+    waiting = [p for p in case.target.pending if case.tick.at - p.since < case.rules.give_up]
+    if waiting:
+        detail = ", ".join(f"{p.count} {p.phase}" for p in waiting)
+        return case.current, Why.PENDING_CAPACITY, detail
+    changed = case.target.last_change
+    if changed is not None and case.tick.at - changed < case.rules.settle - 1e-6:
+        return case.current, Why.IN_FLIGHT, f"settles in {case.rules.settle - (case.tick.at - changed):.0f} s"
+    return value, KEEP, ""
+
+
+def cooldown(case: Case, value: float) -> tuple[float, Why, str]:
+    """Time since the last change in either direction, per direction of the new one."""
+    if value == case.current or not case.state.changes:
+        return value, KEEP, ""
+    need = case.rules.cooldown_up if value > case.current else case.rules.cooldown_down
+    gone = case.tick.at - case.state.changes[-1][0]
+    if gone < need - 1e-6:
+        return case.current, Why.COOLDOWN, f"{need - gone:.0f} s left"
+    return value, KEEP, ""
+
+
+def rate(case: Case, value: float) -> tuple[float, Why, str]:
+    """Over any period the sum of changes in one direction stays within its limit, however late or early ticks come."""
+    up = value > case.current
+    limit = case.rules.rate_up if up else case.rules.rate_down
+    if value == case.current or limit is None:
+        return value, KEEP, ""
+    start = case.tick.at - limit.period + 1e-6
+    recent = [delta for at, delta in case.state.changes if at >= start and (delta > 0) == up]
+    used = math.fsum(abs(delta) for delta in recent)
+    base = case.current - math.fsum(recent)
+    room = max(0.0, limit.allowance(max(base, 0.0), case.rules.limits.quantum) - used)
+    quantum = case.rules.limits.quantum
+    if quantum > 0:
+        room = math.floor(room / quantum + 1e-9) * quantum
+    after = min(value, case.current + room) if up else max(value, case.current - room)
+    return after, Why.RATE, f"{limit.amount:.0%}" if limit.relative else f"{limit.amount:g}"
+
+
+_ORDER: tuple[Guard, ...] = (
+    ownership, not_due, protect_only, evidence, consolidation, stabilise, in_flight, cooldown, rate,
+)  # fmt: skip
+
+
+def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float) -> GuardState:
+    """Take the value as read back into memory, before deciding."""
+    periods = [r.period for r in (rules.rate_up, rules.rate_down) if r is not None]
+    keep = max([rules.cooldown_up, rules.cooldown_down, *periods])
+    changes = tuple((t, d) for t, d in state.changes if t > at - keep)
+    position = state.position
+    if target.accepted is not None:
+        if position is not None and target.accepted != position:
+            changes = (*changes, (at, target.accepted - position))
+        position = target.accepted
+    foreign = (state.foreign_since or at) if target.foreign_writer else None
+    return replace(state, changes=changes, position=position, foreign_since=foreign)
+
+
+def remember(case: Case, wish: float) -> GuardState:
+    """Next state after deciding: the wish, and when a slow lever is due again."""
+    at, rules = case.tick.at, case.rules
+    wishes = tuple((t, w) for t, w in case.state.wishes if t >= at - rules.stabilise - 1e-6)
+    due = at + rules.every if rules.every and at >= case.state.due - 1e-6 else case.state.due
+    return replace(case.state, wishes=(*wishes, (at, wish)), due=due)
+
+
+def _note(note: str) -> str:
+    return f" ({note})" if note else ""
+
+
+assert KEEP in SENTENCE

@@ -1,0 +1,50 @@
+"""Merging proposals for one target: pure, independent of their order, idempotent under duplicates.
+
+HOLD beats all (freeze and pin). Otherwise the largest SET in the protective direction, then the lowest AT_MOST, then the
+highest AT_LEAST. When a floor stands above a ceiling the protective one wins: for capacity the floor.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controller.core.model import Ask, Proposal
+from controller.core.why import Why
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What the policies want together, who decided it and on what evidence."""
+
+    value: float | None
+    by: str
+    why: Why
+    evidence: Mapping[str, float] = field(default_factory=dict)
+
+
+def merge(proposals: Sequence[Proposal], current: float | None, *, relax_down: bool) -> Merged:
+    """`current` stands where nobody sets a value. `relax_down`: lowering is relaxing (capacity), so a tie between SETs
+    goes to the higher one; for a shed it is the other way round."""
+    ranked = sorted(proposals, key=lambda p: (p.value, p.by, p.why, p.ask))
+    holds = [p for p in ranked if p.ask == Ask.HOLD]
+    if holds:
+        return _from(holds[0])
+    protective = ranked if relax_down else ranked[::-1]
+    sets = [p for p in protective if p.ask == Ask.SET]
+    floors = [p for p in ranked if p.ask == Ask.AT_LEAST]
+    ceilings = [p for p in ranked if p.ask == Ask.AT_MOST]
+    winner = _from(sets[-1]) if sets else Merged(current, "", Why.STEADY)
+    first, second = (ceilings[:1], floors[-1:]) if relax_down else (floors[-1:], ceilings[:1])
+    for bound in (*first, *second):
+        if winner.value is None or (
+            bound.value > winner.value if bound.ask == Ask.AT_LEAST else bound.value < winner.value
+        ):
+            winner = _from(bound)
+    if not sets and proposals and winner.why == Why.STEADY:
+        # A bound that changes nothing still says why nothing changes.
+        quiet = (floors[-1:] or ceilings[:1])[0]
+        return Merged(winner.value, quiet.by, quiet.why, quiet.evidence)
+    return winner
+
+
+def _from(proposal: Proposal) -> Merged:
+    return Merged(proposal.value, proposal.by, proposal.why, proposal.evidence)

@@ -1,0 +1,91 @@
+"""What one replica can serve: the step-time model and the capacity that follows from it.
+
+    T(n) = kappa * (a + b * uncached/o * n + c * n + d * n * (p + o/2) + e * uncached*(cached + uncached/2)/o * n)
+
+is the time in seconds of one decode step with n sequences, of requests with p prompt tokens (some of them cached) and o
+output tokens; each step also carries the prefill of the requests that replace the finished ones. The operating
+point is the largest n whose T(n) keeps the inter-token target and whose KV fits; one replica then serves n / (o * T(n))
+requests per second. kappa scales the whole model to the measured inter-token latency. Formulas: design.md, Control.
+"""
+
+from dataclasses import dataclass
+
+HEADROOM = 0.75  # share of the inter-token target that the operating point may use
+KV_FILL = 0.9  # share of the KV cache that the operating point may use
+REACH = 1.3  # never extrapolate beyond this multiple of the largest batch seen
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Step-time coefficients in seconds: per step, per prefill token, per sequence, per KV token, per prefill token
+    squared; and the limits of the engine. The default is a prior for an 8B dense model on one H100 (fitted, see
+    docs/policies.md); kappa corrects its scale, so it need not be the user's model."""
+
+    a: float = 6.071e-3
+    b: float = 15.35e-6
+    c: float = 13.8e-6
+    d: float = 41.5e-9
+    e: float = 1.41e-9
+    max_num_seqs: float = 256.0
+    kv_tokens: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Mean tokens per request: prompt, output, and the share of the prompt found in the prefix cache."""
+
+    prompt: float
+    output: float
+    hit_rate: float = 0.0
+
+
+def per_sequence(profile: Profile, shape: Shape) -> float:
+    """Seconds that one more running sequence adds to a step."""
+    uncached = shape.prompt * (1.0 - shape.hit_rate)
+    cached = shape.prompt - uncached
+    turnover = 1.0 / max(shape.output, 1.0)
+    return (
+        profile.b * uncached * turnover
+        + profile.c
+        + profile.d * (shape.prompt + shape.output / 2)
+        + profile.e * uncached * (cached + uncached / 2) * turnover
+    )
+
+
+def step_time(profile: Profile, shape: Shape, n: float, kappa: float = 1.0) -> float:
+    """Seconds of one decode step with n sequences."""
+    return kappa * (profile.a + per_sequence(profile, shape) * n)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """One replica at its operating point: sequences, requests per second, and what limits it."""
+
+    sequences: float
+    rate: float
+    limit: str  # latency | slots | kv | seen
+
+
+def capacity(
+    profile: Profile,
+    shape: Shape,
+    kappa: float,
+    itl_target: float | None,
+    kv_sequences: float | None,
+    seen: float | None,
+) -> Capacity:
+    """The operating point. `itl_target` seconds per output token or None; `kv_sequences` how many sequences the KV cache
+    was measured to hold, None when unknown; `seen` the largest batch seen so far, None to trust the model alone."""
+    bounds = {"slots": profile.max_num_seqs}
+    if itl_target is not None:
+        room = HEADROOM * itl_target / kappa - profile.a
+        bounds["latency"] = max(1.0, room / per_sequence(profile, shape))
+    if profile.kv_tokens is not None:
+        bounds["kv"] = KV_FILL * profile.kv_tokens / (shape.prompt + shape.output / 2)
+    if kv_sequences is not None:
+        bounds["kv"] = min(bounds.get("kv", kv_sequences), KV_FILL * kv_sequences)
+    if seen is not None:
+        bounds["seen"] = max(REACH * seen, 1.0)
+    limit = min(bounds, key=lambda name: (bounds[name], name))
+    n = max(1.0, bounds[limit])
+    return Capacity(n, n / (max(shape.output, 1.0) * step_time(profile, shape, n, kappa)), limit)
