@@ -1,5 +1,6 @@
 """The wheel: all of the product, nothing else, and it runs when installed as users install it."""
 
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.registry import TOP_LEVEL
 from tests.support.repository import PACKAGES, ROOT, tracked
 
 
@@ -46,7 +48,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_wheel_that_installs_tests_and_scripts_into_site_packages(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES) == set(TOP_LEVEL)
 
 
 def test_a_wheel_that_forgets_the_contracts_and_templates(wheel: Path) -> None:
@@ -63,3 +65,19 @@ def test_a_command_that_only_works_in_the_checkout(installed: Path, tmp_path: Pa
     assert "dry-run" in done.stdout
     done = run(installed / "bin" / "governor", "check", ROOT / "examples" / "demo.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_two_programs_in_one_folder_are_a_third_that_nobody_wrote(installed: Path, tmp_path: Path) -> None:
+    """pip lays one distribution's `policies/` over another's without a word; Governor must not start then."""
+    (site,) = installed.glob("lib/python3*/site-packages")
+    squatter = site / "squatter-1.0.dist-info"
+    squatter.mkdir()
+    (squatter / "METADATA").write_text("Metadata-Version: 2.1\nName: squatter\nVersion: 1.0\n", encoding="utf-8")
+    (squatter / "RECORD").write_text("policies/__init__.py,,\nsquatter-1.0.dist-info/METADATA,,\n", encoding="utf-8")
+    try:
+        done = run(installed / "bin" / "governor", "check", ROOT / "examples" / "demo.yaml", cwd=tmp_path)
+    finally:
+        shutil.rmtree(squatter)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "squatter" in done.stderr
+    assert "Traceback" not in done.stderr
