@@ -13,6 +13,7 @@ from packaging.version import Version
 from tests.support.repository import ROOT
 
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+RUN_LOCK = (ROOT / "requirements-run.lock").read_text(encoding="utf-8")
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -25,9 +26,9 @@ def wanted() -> Iterator[Requirement]:
     yield from map(Requirement, PROJECT["build-system"]["requires"])
 
 
-def entries() -> list[str]:
-    """The lock's requirements, each with its continuation lines."""
-    return re.sub(r"\\\n", " ", "\n".join(line for line in LOCK.splitlines() if line[:1] != "#")).strip().splitlines()
+def entries(lock: str = LOCK) -> list[str]:
+    """A lock's requirements, each with its continuation lines."""
+    return re.sub(r"\\\n", " ", "\n".join(line for line in lock.splitlines() if line[:1] != "#")).strip().splitlines()
 
 
 def pinned() -> dict[str, Version]:
@@ -42,8 +43,16 @@ def pinned() -> dict[str, Version]:
     return found
 
 
-def test_a_lock_that_names_an_index_works_on_one_machine_only() -> None:
-    assert not re.search(r"://|^-|@ ", LOCK, re.MULTILINE)
+@pytest.mark.parametrize("lock", [LOCK, RUN_LOCK], ids=["all", "run"])
+def test_a_lock_that_names_an_index_works_on_one_machine_only(lock: str) -> None:
+    assert not re.search(r"://|^-|@ ", lock, re.MULTILINE)
+
+
+def test_the_container_runs_what_was_never_tested() -> None:
+    assert entries(RUN_LOCK)
+    assert set(entries(RUN_LOCK)) < set(entries())
+    for requirement in map(Requirement, PROJECT["project"]["dependencies"]):
+        assert re.search(rf"^{canonicalize_name(requirement.name)}==", RUN_LOCK, re.MULTILINE), requirement
 
 
 def test_an_unhashed_line_lets_a_swapped_file_in() -> None:
