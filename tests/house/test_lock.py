@@ -49,8 +49,11 @@ def test_a_lock_that_names_an_index_works_on_one_machine_only(lock: str) -> None
 
 
 def test_the_container_runs_what_was_never_tested() -> None:
-    assert entries(RUN_LOCK)
-    assert set(entries(RUN_LOCK)) < set(entries())
+    def versions(lock: str) -> set[str]:  # without markers: they say who asked for it, which differs
+        return {re.split(r"[ ;]", entry)[0] for entry in entries(lock)}
+
+    assert versions(RUN_LOCK)
+    assert versions(RUN_LOCK) < versions(LOCK)
     for requirement in map(Requirement, PROJECT["project"]["dependencies"]):
         assert re.search(rf"^{canonicalize_name(requirement.name)}==", RUN_LOCK, re.MULTILINE), requirement
 
