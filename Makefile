@@ -6,7 +6,7 @@ REPORT := build/demo-report.html
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench wheel lock clean
+.PHONY: help setup demo test lint style types arrows format bench wheel lock clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -27,11 +27,17 @@ demo: $(READY) ## rehearse the example config on a real vLLM recording, write an
 test: $(READY) ## run the tests (ARGS="-k name" for some), with a real Prometheus where one can be had
 	@tools=$$(scripts/real-prometheus.sh); PATH="$$PATH$${tools:+:$$tools}" $(PY) -m pytest $(ARGS)
 
-lint: $(READY) ## style, types, and the arrows between the rooms
+lint: style types arrows ## style, types, and the arrows between the rooms (-k to see all that is wrong)
+
+style: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+types: $(READY)
 	$(VENV)/bin/mypy
-	@PYTHONPATH= $(VENV)/bin/lint-imports --no-logo
+
+arrows: $(READY)
+	$(VENV)/bin/lint-imports --no-logo
 
 format: $(READY) ## let ruff mend what it can
 	$(VENV)/bin/ruff check --fix .
