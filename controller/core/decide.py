@@ -126,9 +126,9 @@ class _Rung:
             self.pool.window, self.ledger_ok,
         )  # fmt: skip
         asked = Step(merged.by, current, wish, merged.why)
-        if merged.why == Why.PIN:
-            value, held = wish, ()
-        else:
+        held: tuple[Step, ...] = ()
+        value = wish
+        if merged.why != Why.PIN:
             value, held = guards.run(case, wish)
         steps = (asked, *held) if wish != current or held else ()
         decision = Decision(
