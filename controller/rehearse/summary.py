@@ -138,11 +138,10 @@ def turns(values: Iterable[float]) -> tuple[int, int, int]:
 
 
 def _objective(pool: PoolTrace, objective: Objective) -> ObjectiveSummary:
-    latency = INFO[objective.signal].latency
-    stat = objective.stat if latency else ""
-    by_count = objective.share is not None and latency
+    stat = objective.stat if INFO[objective.signal].latency else ""
+    column = pool.columns[Key(objective.signal.value, objective=objective.name)]
+    by_count = objective.share is not None
     if by_count:
-        column = pool.columns[Key(objective.signal.value, objective=objective.name)]
         lo, hi, count = _weighted(column)
     else:
         column = pool.columns[Key(objective.signal.value, stat)]

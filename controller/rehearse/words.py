@@ -30,6 +30,8 @@ def quantity(value: float, unit: str) -> str:
     """A value in its unit, short: seconds as ms below one, ratios as percent."""
     if math.isnan(value):
         return "?"
+    if value == 0:
+        return "0"
     if unit == "s":
         return f"{value * 1000:.3g} ms" if abs(value) < 1 else f"{value:.3g} s"
     if unit == "ratio":

@@ -14,8 +14,8 @@ CHAIN = (Step("capacity", 8, 22, Why.FORECAST), Step("guards", 22, 12, Why.RATE)
 def test_a_limited_rise_names_who_asked_what_and_which_guard_stood_in_the_way() -> None:
     one = decision(8, 12, Why.RATE, *CHAIN, evidence={"demand": 18.4, "forecast": 21.2})
     assert sentence(one, LATE) == (
-        "14:02:15 llama/replicas 8 → 12: capacity asked 22 (the load expected when new capacity would be warm needs it: "
-        "demand 18.4, forecast 21.2); the rate limit held it at 12"
+        "14:02:15 llama/replicas 8 → 12: capacity asked 22 (the load expected when new capacity would be warm needs "
+        "it: demand 18.4, forecast 21.2); the rate limit held it at 12"
     )
     assert asked(one) == 22
     assert held_by(one) is Why.RATE
