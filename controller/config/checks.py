@@ -1,0 +1,234 @@
+"""What several keys must agree on. Each finding names all the keys it looked at, so that none is reported that only
+follows from a mistake in one of them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from controller.config.errors import Path, dotted
+from controller.config.models import GovernorConfig, LeverConfig, PoolConfig
+from controller.config.report import nearest
+from controller.config.units import format_duration, format_size
+from controller.core.model import Lever, Mode
+from controller.core.signals import Signal
+from controller.registry import PluginError
+
+AVAILABLE = frozenset({Lever.REPLICAS})  # levers that the loop can move today
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A contradiction at `path`; `uses` are the other paths that it depends on."""
+
+    path: Path
+    mistake: str
+    mend: str = ""
+    uses: tuple[Path, ...] = ()
+
+
+def check(config: GovernorConfig, engines: Callable[[], Iterable[str]]) -> Iterator[Finding]:
+    """Every contradiction in a config whose single values are valid. `engines` names the metric contracts there are."""
+    yield from _timing(config)
+    try:
+        known = tuple(engines())
+    except PluginError as error:
+        yield Finding((), f"no metric contracts can be found: {error}", "reinstall inference-governor")
+        known = ()
+    for name, pool in config.pools.items():
+        yield from _pool(config, name, pool, known)
+    yield from _twins(config)
+    yield from _budgets(config)
+
+
+def without_actuator(config: GovernorConfig) -> tuple[Finding, ...]:
+    """Levers that would act but have nothing to act with; a mistake in live mode only."""
+    return tuple(
+        Finding(
+            ("pools", name, "levers", lever.value, "actuator"),
+            f"is missing, and mode {settings.mode} needs one",
+            "add an actuator, or write mode: observe",
+        )
+        for name, pool in config.pools.items()
+        for lever, settings in pool.levers.items()
+        if settings.mode in (Mode.AUTO, Mode.PROTECT) and settings.actuator is None
+    )
+
+
+def _timing(config: GovernorConfig) -> Iterator[Finding]:
+    interval = format_duration(config.interval)
+    if config.deadline >= config.interval:
+        yield Finding(
+            ("deadline",),
+            f"{format_duration(config.deadline)} is not shorter than the interval of {interval}",
+            "leave time to decide and act before the next tick",
+            (("interval",),),
+        )
+    rotate, most = format_size(config.ledger.rotate_size), format_size(config.ledger.max_size)
+    if config.ledger.rotate_size * 2 > config.ledger.max_size:
+        yield Finding(
+            ("ledger", "rotate_size"),
+            f"{rotate} is more than half of max_size {most}",
+            "dropping the oldest file would drop nearly everything; write a smaller rotate_size",
+            (("ledger", "max_size"),),
+        )
+
+
+def _pool(config: GovernorConfig, name: str, pool: PoolConfig, engines: tuple[str, ...]) -> Iterator[Finding]:
+    at: Path = ("pools", name)
+    if engines and pool.engine not in engines:
+        yield Finding((*at, "engine"), f"no metric contract is called {pool.engine!r}", nearest(pool.engine, engines))
+    if pool.window < config.interval:
+        yield Finding(
+            (*at, "window"),
+            f"{format_duration(pool.window)} is shorter than the interval of {format_duration(config.interval)}",
+            "write at least the interval, better four times the scrape interval",
+            (("interval",),),
+        )
+    yield from _objectives(config, at, pool)
+    for lever, settings in pool.levers.items():
+        yield from _lever((*at, "levers", lever.value), lever, settings)
+
+
+def _objectives(config: GovernorConfig, at: Path, pool: PoolConfig) -> Iterator[Finding]:
+    budget = format_duration(config.error_budget.window)
+    seen: dict[tuple[object, ...], int] = {}
+    names: dict[str | None, int] = {}
+    for index, objective in enumerate(pool.objectives):
+        here = (*at, "objectives", index)
+        ways = [w for w in ("percentile", "attainment", "statistic") if getattr(objective, w) is not None]
+        if objective.signal is Signal.ERROR_RATIO:
+            if ways:
+                yield Finding(
+                    (*here, ways[0]),
+                    "means nothing for error_ratio",
+                    "its target alone says what share may fail; remove it",
+                )
+        elif not ways:
+            yield Finding(
+                here,
+                "does not say how many requests must meet the target",
+                "add percentile: p99, attainment: 99% or statistic: mean",
+            )
+        elif len(ways) > 1:
+            yield Finding(here, f"says it twice, by {' and '.join(ways)}", "keep one of them")
+        window = objective.window or pool.window
+        if window < config.interval:
+            yield Finding(
+                (*here, "window"),
+                f"{format_duration(window)} is shorter than the interval of {format_duration(config.interval)}",
+                "a promise is judged once per tick; write a longer window",
+                (("interval",), (*at, "window")),
+            )
+        if window > config.error_budget.window:
+            yield Finding(
+                (*here, "window"),
+                f"{format_duration(window)} is longer than the error budget's {budget}",
+                "write a shorter window or a longer error_budget.window",
+                (("error_budget", "window"), (*at, "window")),
+            )
+        key = (
+            objective.signal,
+            objective.share if objective.signal is not Signal.ERROR_RATIO else 0,
+            objective.klass,
+            window,
+        )
+        if key in seen:
+            other = dotted((*at, "objectives", seen[key]))
+            yield Finding(
+                here,
+                f"promises the same as {other}",
+                "keep one of the two",
+                ((*at, "objectives", seen[key]), (*at, "window")),
+            )
+        elif objective.name in names:
+            other = dotted((*at, "objectives", names[objective.name]))
+            yield Finding(
+                (*here, "name"),
+                f"{objective.name!r} is also the name of {other}",
+                "choose another name",
+                ((*at, "window"),),
+            )
+        seen.setdefault(key, index)
+        names.setdefault(objective.name, index)
+
+
+def _lever(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
+    if lever not in AVAILABLE:
+        yield Finding(at, f"the lever {lever} cannot be moved yet", f"write one of {', '.join(sorted(AVAILABLE))}")
+    if settings.min > settings.max:
+        yield Finding(
+            (*at, "min"), f"{settings.min:g} is above max {settings.max:g}", "lower min or raise max", ((*at, "max"),)
+        )
+    if lever is Lever.REPLICAS:
+        for key in ("min", "max"):
+            value = getattr(settings, key)
+            if value != int(value):
+                yield Finding(
+                    (*at, key),
+                    f"{value:g} is not a whole number of replicas",
+                    f"write {int(value)} or {int(value) + 1}",
+                )
+        if settings.max < 1:
+            yield Finding(
+                (*at, "max"), "0 replicas serve nothing", "write at least 1, or mode: off to leave the pool alone"
+            )
+    drives = tuple(getattr(settings.policy.cls, "levers", ())) if settings.policy.kind else ()
+    if drives and lever not in drives:
+        yield Finding(
+            (*at, "policy", "kind"),
+            f"{settings.policy.kind} cannot drive {lever}",
+            f"it drives {', '.join(sorted(drives))}; choose another policy",
+        )
+
+
+def _twins(config: GovernorConfig) -> Iterator[Finding]:
+    """Two pools over the same series would count load twice; two over one workload would fight."""
+    series: dict[object, str] = {}
+    workloads: dict[object, str] = {}
+    for name, pool in config.pools.items():
+        first = series.setdefault((pool.engine, pool.matchers()), name)
+        if first != name:
+            yield Finding(
+                ("pools", name, "selector"),
+                f"selects the same series as pool {first}",
+                "add a label that tells the pools apart",
+                (("pools", first, "selector"), ("pools", first, "engine"), ("pools", name, "engine")),
+            )
+        if pool.workload is None:
+            continue
+        first = workloads.setdefault(pool.workload, name)
+        if first != name:
+            yield Finding(
+                ("pools", name, "workload"),
+                f"is the workload of pool {first} too",
+                "a workload belongs to one pool",
+                (("pools", first, "workload"),),
+            )
+
+
+def _budgets(config: GovernorConfig) -> Iterator[Finding]:
+    for name, budget in config.budgets.items():
+        at: Path = ("budgets", name)
+        members = tuple(config.pools) if budget.pools == "all" else budget.pools
+        for index, member in enumerate(members):
+            if member not in config.pools:
+                yield Finding(
+                    (*at, "pools", index),
+                    f"there is no pool {member!r}",
+                    nearest(member, config.pools),
+                    (("pools", member),),
+                )
+            elif member in members[:index]:
+                yield Finding((*at, "pools", index), f"{member!r} is listed twice", "remove one")
+        least, parts = 0, []
+        for member in dict.fromkeys(members):
+            pool = config.pools.get(member)
+            lever = pool.levers.get(Lever.REPLICAS) if pool else None
+            if pool and lever:
+                least += int(lever.min) * pool.gpus_per_replica
+                parts.append(f"{member} {int(lever.min)} x {pool.gpus_per_replica}")
+        if least > budget.max:
+            yield Finding(
+                (*at, "max"),
+                f"the minima need {least} GPUs ({', '.join(parts)}), the budget is {budget.max}",
+                "lower the minima or raise the budget",
+            )

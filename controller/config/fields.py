@@ -1,0 +1,121 @@
+"""The kinds of single values in the config file: names, labels, percentiles, addresses. Each refuses with a mend."""
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
+
+from controller.config.errors import BadValue
+from controller.config.units import RATE_PATTERN, Duration, Rate, Ratio, Within, rate, ratio
+from controller.core.params import Unit
+
+Text = Annotated[str, Strict(), Field(min_length=1)]
+MaybeText = Annotated[str, Strict()]
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
+PositiveDuration = Annotated[Duration, Within(gt=0, unit=Unit.DURATION)]
+Share = Annotated[Ratio, Within(gt=0, le=1, unit=Unit.RATIO)]
+
+
+def _name(value: object) -> object:
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", value):
+        raise BadValue(
+            f"{value!r} is not a name",
+            "use up to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+        )
+    return value
+
+
+Name = Annotated[Text, BeforeValidator(_name)]
+
+
+def _matcher(value: object) -> tuple[str, str]:
+    """(operator, value) of a selector entry."""
+    operators = {"regex": "=~", "not": "!=", "not_regex": "!~"}
+    mend = 'write text, {regex: "..."}, {not: "..."} or {not_regex: "..."}'
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, str):
+        return ("=", value)
+    if not isinstance(value, dict) or len(value) != 1:
+        raise BadValue(f"{value!r} is not a label matcher", mend)
+    ((word, text),) = value.items()
+    if word not in operators or not isinstance(text, str):
+        raise BadValue(f"{value!r} is not a label matcher", mend)
+    if word.endswith("regex"):
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise BadValue(
+                f"{text!r} is not a regular expression: {error}", "escape special characters with \\"
+            ) from error
+    return (operators[word], text)
+
+
+_WORD = {"type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": False}
+_MATCHER_SCHEMA = {
+    "anyOf": [
+        {"type": "string"},
+        {**_WORD, "properties": {word: {"type": "string"} for word in ("regex", "not", "not_regex")}},
+    ]
+}
+LabelMatch = Annotated[tuple[str, str], BeforeValidator(_matcher), WithJsonSchema(_MATCHER_SCHEMA)]
+
+
+def _label(value: object) -> object:
+    if isinstance(value, str) and value and not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", value):
+        raise BadValue(f"{value!r} is not a label name", "use letters, digits and _")
+    return value
+
+
+Label = Annotated[MaybeText, BeforeValidator(_label)]
+
+
+def _percentile(value: object) -> object:
+    match = re.fullmatch(r"[pP](\d+(?:\.\d+)?)", value) if isinstance(value, str) else None
+    if match is None:
+        mend = f"write p{value}" if re.fullmatch(r"\d+(\.\d+)?", str(value)) else "write for example p99"
+        raise BadValue(f"{value!r} is not a percentile", mend)
+    share = ratio(match[1] + "%")
+    if not 0 < share < 1:
+        raise BadValue(
+            f"{value} leaves no error budget" if share >= 1 else f"{value} promises nothing",
+            "write for example p99 or p99.9",
+        )
+    return share
+
+
+def _attainment(value: object) -> float:
+    share = ratio(value)
+    if not 0 < share < 1:
+        raise BadValue(
+            f"{value} leaves no error budget" if share >= 1 else f"{value} promises nothing",
+            "write for example 95% or 99.9%",
+        )
+    return share
+
+
+Percentile = Annotated[
+    float, BeforeValidator(_percentile), WithJsonSchema({"type": "string", "pattern": r"^[pP]\d+(\.\d+)?$"})
+]
+Attainment = Annotated[Ratio, BeforeValidator(_attainment)]
+
+
+def _maybe_rate(value: object) -> object:
+    return value if isinstance(value, Rate) else rate(value)
+
+
+RateField = Annotated[Rate, BeforeValidator(_maybe_rate), WithJsonSchema({"type": "string", "pattern": RATE_PATTERN})]
+
+
+def _listen(value: object) -> object:
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+):(\d{1,5})", value)
+        if match is None or int(match[2]) > 65535:
+            raise BadValue(
+                f"{value!r} is not an address", "write host:port, for example 127.0.0.1:8080 or 0.0.0.0:8080"
+            )
+    return value
+
+
+Listen = Annotated[Text, BeforeValidator(_listen)]

@@ -1,0 +1,268 @@
+"""The config file as frozen pydantic models: what may be written, its defaults, and one sentence on each key.
+
+Durations are seconds and ratios are 0..1 once loaded. What several keys must agree on is in ``checks``.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core.core_schema import ValidationInfo
+
+from controller.config.errors import BadValue
+from controller.config.fields import (
+    Attainment,
+    Label,
+    LabelMatch,
+    Listen,
+    MaybeText,
+    Name,
+    Number,
+    Percentile,
+    PositiveDuration,
+    RateField,
+    Share,
+    Text,
+    Whole,
+)
+from controller.config.plugins import ActuatorPlugin, PolicyPlugin, SourcePlugin
+from controller.config.units import Duration, Rate, Size, Within, duration, ratio
+from controller.core.model import Lever, Mode
+from controller.core.params import Unit
+from controller.core.ports import Matcher
+from controller.core.signals import Signal
+from controller.core.slo import Objective
+
+PROMISES = (Signal.TTFT, Signal.TPOT, Signal.ITL, Signal.E2E, Signal.QUEUE_TIME, Signal.ERROR_RATIO)
+
+
+class Model(BaseModel):
+    """Unknown keys are refused and nothing changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ObjectiveConfig(Model):
+    """One promise: the part of offered requests that must meet a target."""
+
+    signal: Signal = Field(description="what is promised: " + ", ".join(PROMISES))
+    target: float = Field(
+        description="the limit: a duration for latencies, a ratio for error_ratio",
+        json_schema_extra={"type": ["string", "number"]},
+    )
+    percentile: Percentile | None = Field(None, description="p99 means that 99% of offered requests meet the target")
+    attainment: Attainment | None = Field(None, description="the same as a share: 99%")
+    statistic: Literal["mean"] | None = Field(
+        None, description="mean, for sources that know nothing else; has no error budget"
+    )
+    klass: MaybeText = Field("", alias="class", description="request class the promise is for; empty means all")
+    window: PositiveDuration | None = Field(
+        None, description="time over which the loop judges it; default: the pool's window"
+    )
+    name: Name | None = Field(
+        None, description="name in metrics and reports; default: made of signal, statistic and class"
+    )
+
+    @field_validator("signal", mode="before")
+    @classmethod
+    def _promise(cls, value: object) -> object:
+        if value in set(Signal) - set(PROMISES):
+            raise BadValue(f"{value} is not something to promise", "write one of " + ", ".join(PROMISES))
+        return value
+
+    @field_validator("target", mode="before")
+    @classmethod
+    def _target(cls, value: object, info: ValidationInfo) -> float:
+        signal = info.data.get("signal")
+        if signal is None:  # the signal is wrong and reported; its target cannot be judged
+            return 1.0
+        target = ratio(value) if signal is Signal.ERROR_RATIO else duration(value)
+        if target == 0:
+            raise BadValue("a target of zero cannot be met", "write the largest value that is still good")
+        if signal is Signal.ERROR_RATIO and target >= 1:
+            raise BadValue(f"{value} lets every request fail", "write for example 1%")
+        return target
+
+    @property
+    def share(self) -> float | None:
+        """The part of offered requests that must meet the target, None for a mean."""
+        if self.signal is Signal.ERROR_RATIO:
+            return 1 - self.target
+        return self.percentile if self.percentile is not None else self.attainment
+
+    def default_name(self) -> str:
+        """Name made of signal, statistic and class: `ttft_p99`, `ttft_p95_critical`, `error_ratio`."""
+        stat = "" if self.signal is Signal.ERROR_RATIO else "mean" if self.share is None else f"p{self.share * 100:g}"
+        return "_".join(part for part in (self.signal.value, stat, self.klass) if part)
+
+    def to_objective(self, name: str = "") -> Objective:
+        """The core's objective. In a loaded config `name` and `window` are always known."""
+        if self.window is None:
+            raise ValueError("an objective gets its window from its pool; use PoolConfig.to_objectives")
+        chosen = name or self.name or self.default_name()
+        return Objective(chosen, self.signal, self.target, self.share, self.window, self.klass)
+
+
+class LabelsConfig(Model):
+    """Which labels of the metrics tell what; empty means that no label does."""
+
+    replica: Label = Field("pod", description="label that tells replicas apart")
+    tenant: Label = Field("", description="label that names the tenant")
+    role: Label = Field("", description="label that tells prefill from decode")
+    zone: Label = Field("", description="label that names the zone")
+
+
+class WorkloadConfig(Model):
+    """The Kubernetes object whose replicas serve the pool."""
+
+    namespace: Text = Field(description="its namespace")
+    kind: Text = Field("Deployment", description="Deployment, StatefulSet or any kind with a scale subresource")
+    name: Text = Field(description="its name")
+
+
+class ProfileConfig(Model):
+    """Step time of one engine: `base + prefill_token·p + sequence·n + kv_token·c + attention·p·(context + p/2)`."""
+
+    base: Duration = Field(description="time of a step that does nothing (a)")
+    prefill_token: Duration = Field(description="time per prompt token that is not cached (b)")
+    sequence: Duration = Field(description="time per sequence in the batch (c)")
+    kv_token: Duration = Field(description="time per token of context that is read (d)")
+    attention: Duration = Field(0.0, description="time per prompt token and token of context before it (e)")
+    max_num_seqs: Annotated[Whole, Within(ge=1)] = Field(256, description="largest batch of the engine, sequences")
+    kv_tokens: Annotated[Whole, Within(ge=1)] | None = Field(None, description="tokens that the KV cache holds")
+    max_batched_tokens: Annotated[Whole, Within(ge=1)] | None = Field(None, description="token budget of one step")
+
+
+class CooldownConfig(Model):
+    """Time that must pass after a change before the next one in a direction."""
+
+    up: Duration = Field(0.0, description="before the value may rise")
+    down: Duration = Field(300.0, description="before the value may fall")
+
+
+class RateConfig(Model):
+    """How much may change in any stretch of time: `amount/time`, absolute or in percent of the current value."""
+
+    up: RateField = Field(Rate(1.0, True, 60.0), description="largest rise; a percentage always allows one quantum")
+    down: RateField = Field(Rate(1.0, False, 300.0), description="largest fall")
+
+
+class LeverConfig(Model):
+    """One lever of a pool: the policy that decides, the actuator that acts, and the limits of both."""
+
+    mode: Mode = Field(
+        Mode.OBSERVE, description="off, observe (decide and record only), protect (only tighten or add), auto"
+    )
+    min: Annotated[Number, Within(ge=0)] = Field(description="hard lower bound")
+    max: Annotated[Number, Within(ge=0)] = Field(description="hard upper bound")
+    policy: PolicyPlugin = Field(description="decision law, chosen by `kind`")
+    actuator: ActuatorPlugin | None = Field(
+        None, description="who carries it out, chosen by `kind`; not needed to rehearse"
+    )
+    cooldown: CooldownConfig = Field(CooldownConfig(), description="rest after a change")  # type: ignore[call-arg]
+    rate: RateConfig = Field(RateConfig(), description="speed limits")  # type: ignore[call-arg]
+    stabilise: Duration = Field(300.0, description="the highest need of this past counts before anything is lowered")
+    settle: Duration = Field(0.0, description="time until a change shows in the metrics; no further change before it")
+    give_up: PositiveDuration = Field(
+        900.0, description="capacity asked for this long ago and still absent is not counted on"
+    )
+
+
+class PoolConfig(Model):
+    """Replicas of one model behind one router, with the promises made for them."""
+
+    engine: Text = Field(description="metric contract: vllm, sglang, ...; `governor doctor` lists what each can tell")
+    selector: dict[Label, LabelMatch] = Field(
+        {}, description="labels of the pool's series: text, or {regex|not|not_regex: text}"
+    )
+    labels: LabelsConfig = Field(LabelsConfig(), description="labels that tell replicas, tenants, roles, zones")  # type: ignore[call-arg]
+    window: PositiveDuration = Field(60.0, description="control window; at least four scrapes")
+    objectives: tuple[ObjectiveConfig, ...] = Field((), description="the promises")
+    workload: WorkloadConfig | None = Field(None, description="Kubernetes object, for ready and wanted replicas")
+    gpus_per_replica: Annotated[Whole, Within(ge=0)] = Field(1, description="GPUs that one replica takes, for budgets")
+    profile: ProfileConfig | None = Field(None, description="step-time coefficients, where they are known")
+    levers: dict[Lever, LeverConfig] = Field({}, description="what Governor may move; today: replicas")
+
+    @field_validator("objectives", mode="after")
+    @classmethod
+    def _complete(cls, objectives: tuple[ObjectiveConfig, ...], info: ValidationInfo) -> tuple[ObjectiveConfig, ...]:
+        """Fill in windows and names, so that nothing downstream has to know the rules."""
+        window = info.data.get("window", 60.0)
+        done = []
+        for objective in objectives:
+            own = objective.window if objective.window is not None else window
+            name = objective.name or objective.default_name() + ("" if own == window else f"_{own:g}s")
+            done.append(objective.model_copy(update={"window": own, "name": name}))
+        return tuple(done)
+
+    def to_objectives(self) -> tuple[Objective, ...]:
+        """The core's objectives, in the order of the file."""
+        return tuple(objective.to_objective() for objective in self.objectives)
+
+    def matchers(self) -> tuple[Matcher, ...]:
+        """The selector as matchers, sorted by label."""
+        return tuple(Matcher(label, op, value) for label, (op, value) in sorted(self.selector.items()))
+
+
+class BudgetConfig(Model):
+    """A number of GPUs that several pools share."""
+
+    max: Annotated[Whole, Within(ge=1)] = Field(description="GPUs that the pools may take together")
+    pools: Literal["all"] | tuple[Name, ...] = Field("all", description="the pools that share it, or all")
+
+    @field_validator("pools", mode="before")
+    @classmethod
+    def _pools(cls, value: object) -> object:
+        if value != "all" and not isinstance(value, (list, tuple)):
+            raise BadValue(f"{value!r} is not a list of pools", "write all, or [name, name]")
+        return value
+
+
+class FleetGuardConfig(Model):
+    """Holds everything when one tick would lower much of the fleet, which is far more often a mistake than a wish."""
+
+    share: Share = Field(0.2, description="largest part of pools or GPUs that one tick may lower")
+
+
+class LedgerConfig(Model):
+    """The record of what was seen, decided and done."""
+
+    path: Text = Field("/var/lib/governor/ledger", description="directory it is kept in")
+    max_size: Annotated[Size, Within(ge=1)] = Field(
+        256 * 2**20, description="size of all files together; the oldest are dropped"
+    )
+    rotate_size: Annotated[Size, Within(ge=1)] = Field(16 * 2**20, description="size at which a new file is begun")
+
+
+class HttpConfig(Model):
+    """Health, metrics and the read-only status API."""
+
+    listen: Listen = Field("127.0.0.1:8080", description="host:port; 0.0.0.0:8080 in a pod")
+
+    @property
+    def host(self) -> str:
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.listen.rpartition(":")[2])
+
+
+class ErrorBudgetConfig(Model):
+    """Over how long failures may add up."""
+
+    window: PositiveDuration = Field(30 * 86400.0, description="period of the error budget of every objective")
+
+
+class GovernorConfig(Model):
+    """The whole file."""
+
+    version: Literal[1] = Field(description="format of this file: 1")
+    interval: Annotated[Duration, Within(ge=1, unit=Unit.DURATION)] = Field(15.0, description="time from tick to tick")
+    deadline: PositiveDuration = Field(10.0, description="time for all reading of one tick; shorter than the interval")
+    source: SourcePlugin = Field(description="where metrics come from, chosen by `kind`")
+    pools: dict[Name, PoolConfig] = Field(description="the pools by name", min_length=1)
+    budgets: dict[Name, BudgetConfig] = Field({}, description="GPUs that pools share, by a name of yours")
+    fleet_guard: FleetGuardConfig = Field(FleetGuardConfig(), description="guard over the whole fleet")  # type: ignore[call-arg]
+    ledger: LedgerConfig = Field(LedgerConfig(), description="record of decisions")  # type: ignore[call-arg]
+    http: HttpConfig = Field(HttpConfig(), description="HTTP server of the daemon")  # type: ignore[call-arg]
+    error_budget: ErrorBudgetConfig = Field(ErrorBudgetConfig(), description="error budgets")  # type: ignore[call-arg]

@@ -1,0 +1,197 @@
+"""Parameters of plug-ins: from the frozen dataclass that a plug-in declares to a strict pydantic model, and back.
+
+The wings stay free of pydantic; users still get units, bounds, refused unknown keys and one JSON Schema.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Strict,
+    ValidationError,
+    create_model,
+)
+from pydantic_core import CoreSchema, core_schema
+
+from controller import registry
+from controller.config.errors import BadParts, BadValue
+from controller.config.report import problems_of
+from controller.config.units import Duration, Ratio, Within
+from controller.core.params import SecretRef, Unit
+from controller.registry import Group
+
+_MODELS: dict[type[Any], type[BaseModel]] = {}
+_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A chosen plug-in: its group, its `kind` as written, and `settings`, an instance of its ``Config``."""
+
+    group: Group
+    kind: str
+    settings: Any
+
+    @property
+    def cls(self) -> type[Any]:
+        """The plug-in's class."""
+        return registry.plugin(self.group, self.kind)
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data for the config hash; secrets are references and stay that."""
+        return {"kind": self.kind, **dataclasses.asdict(self.settings)}
+
+
+class Secret(BaseModel):
+    """Where a secret is read from: an environment variable or a file."""
+
+    model_config = _STRICT
+
+    env: Annotated[str, Strict()] | None = Field(None, description="name of the environment variable that holds it")
+    file: Annotated[str, Strict()] | None = Field(None, description="path of the file that holds it")
+
+
+def _secret(value: object) -> object:
+    if isinstance(value, str):
+        raise BadValue("a secret is never written into the config", "write {env: NAME} or {file: PATH}")
+    if isinstance(value, Mapping) and len(value.keys() & {"env", "file"}) != 1:
+        raise BadValue("a secret needs exactly one of env and file", "write {env: NAME} or {file: PATH}")
+    return value
+
+
+def model_of(config: type[Any]) -> type[BaseModel]:
+    """The strict pydantic model of a plug-in's ``Config`` dataclass; cached per class."""
+    if config not in _MODELS:
+        _MODELS[config] = _make_model(config)
+    return _MODELS[config]
+
+
+def _make_model(config: type[Any]) -> type[BaseModel]:
+    hints = typing.get_type_hints(config)
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        if not field.init:
+            continue
+        unit = Unit(field.metadata.get("unit", Unit.PLAIN))
+        bounds = {name: field.metadata.get(name) for name in ("ge", "gt", "le", "lt")}
+        within = Within(**bounds, unit=unit) if any(limit is not None for limit in bounds.values()) else None
+        settings: dict[str, Any] = {"description": field.metadata.get("doc", "")}
+        if field.default is not dataclasses.MISSING:
+            settings["default"] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            settings["default_factory"] = field.default_factory
+        fields[field.name] = (_annotation(hints[field.name], unit, within), Field(**settings))
+    return create_model(config.__qualname__.replace(".", ""), __config__=_STRICT, __doc__=config.__doc__, **fields)
+
+
+def build(config: type[Any], data: Mapping[str, Any]) -> Any:
+    """An instance of the dataclass `config` from plain data. Raises BadParts with every problem at once."""
+    model = model_of(config)
+    try:
+        valid = model.model_validate(data)
+    except ValidationError as error:
+        raise BadParts(problems_of(error, model)) from error
+    try:
+        return _instance(config, valid)
+    except ValueError as error:  # a check of the plug-in's own, over several fields
+        raise BadParts([((), str(error), "")]) from error
+
+
+def choose(group: Group, value: object) -> Plugin:
+    """The plug-in that a mapping with `kind` asks for. Raises BadValue or BadParts."""
+    if isinstance(value, Plugin):
+        return value
+    example = f"write {{kind: {next(iter(registry.names(group)), 'module:Class')}}}"
+    if not isinstance(value, Mapping):
+        raise BadValue(f"{value!r} is not a {group.noun}", example)
+    kind = value.get("kind")
+    if not isinstance(kind, str) or not kind:
+        known = ", ".join(registry.names(group))
+        raise BadParts(
+            [(("kind",), "is missing" if kind is None else f"{kind!r} is not a name", f"write one of {known}")]
+        )
+    try:
+        config = registry.plugin(group, kind).Config
+    except registry.PluginError as error:
+        mistake, _, mend = str(error).rpartition("; ")
+        raise BadParts([(("kind",), mistake, mend)]) from error
+    return Plugin(group, kind, build(config, {name: part for name, part in value.items() if name != "kind"}))
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Pydantic metadata: this field selects a plug-in of the group."""
+
+    group: Group
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            lambda value: choose(self.group, value),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda chosen: chosen.plain()),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"$ref": f"#/$defs/{self.group.noun}"}
+
+
+SourcePlugin = Annotated[Plugin, Chosen(Group.SOURCE)]
+PolicyPlugin = Annotated[Plugin, Chosen(Group.POLICY)]
+ActuatorPlugin = Annotated[Plugin, Chosen(Group.ACTUATOR)]
+
+
+def _annotation(hint: Any, unit: Unit, within: Within | None) -> Any:
+    """`hint` with strict leaves, and the unit and bounds on every number in it."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        return Union[tuple(_annotation(part, unit, within) for part in parts)]  # noqa: UP007 - built at run time
+    if origin is Literal or hint is type(None) or hint is Any:
+        return hint
+    if origin in (tuple, list, frozenset):
+        inner = tuple(part if part is Ellipsis else _annotation(part, unit, within) for part in parts)
+        return origin[inner if origin is tuple else inner[0]]
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return dict[parts[0], _annotation(parts[1], unit, within)]  # type: ignore[misc,valid-type]
+    leaf: Any = hint
+    if hint is SecretRef:
+        return Annotated[Secret, BeforeValidator(_secret)]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return model_of(hint)
+    if hint in (int, float) and unit is not Unit.PLAIN:
+        leaf = Duration if unit is Unit.DURATION else Ratio
+    elif hint in (int, float, str, bool):
+        leaf = Annotated[hint, Strict()]
+    return Annotated[leaf, within] if within is not None and hint in (int, float) else leaf
+
+
+def _instance(config: type[Any], valid: BaseModel) -> Any:
+    hints = typing.get_type_hints(config)
+    return config(
+        **{f.name: _value(hints[f.name], getattr(valid, f.name)) for f in dataclasses.fields(config) if f.init}
+    )
+
+
+def _value(hint: Any, value: Any) -> Any:
+    """Back from the model's value to what the dataclass declares."""
+    if isinstance(value, Secret):
+        return SecretRef(env=value.env, file=value.file)
+    if isinstance(value, BaseModel):
+        options = [p for p in (hint, *typing.get_args(hint)) if isinstance(p, type) and dataclasses.is_dataclass(p)]
+        return next(_instance(o, value) for o in options if isinstance(value, model_of(o)))
+    if isinstance(value, (tuple, list)) and not isinstance(value, Enum):
+        inner = next((part for part in typing.get_args(hint) if part is not Ellipsis), Any)
+        return type(value)(_value(inner, item) for item in value)
+    if isinstance(value, dict):
+        inner = (*typing.get_args(hint), Any, Any)[1]
+        return {key: _value(inner, item) for key, item in value.items()}
+    return value
