@@ -1,0 +1,269 @@
+"""Increments in Python: a stream of frames in, observations out, by the rules of ``controller.core.observation``.
+
+Used by recordings and by direct scrapes. Increments are formed between consecutive frames and added up until they are
+taken, so the choice of tick boundaries changes nothing but the partition.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from controller.core.facts import Fact, Kind
+from controller.core.observation import Facts, HistogramIncrement, Observation, PoolFacts, ReplicaFacts
+from controller.core.ports import PoolNeeds
+from sources.contracts.contract import Contract
+from sources.folding import Fold, Scope, gauges_by_scope, merge
+from sources.frames import Frame, Layout, Values
+from sources.selection import Selector, Target
+
+# A counter that was not read for longer than this says when nothing happened in between; what was added is dropped.
+LONGEST_GAP = 300.0
+_PLANS = 64  # kept, since a target that fails now and then brings back the same set of series
+
+
+@dataclass(slots=True)
+class _Member:
+    """What is remembered of a replica between frames."""
+
+    target: Target
+    labels: Mapping[str, str]
+    seen: float
+
+
+@dataclass(slots=True)
+class _Scoped:
+    histograms: dict[Fact, HistogramIncrement] = field(default_factory=dict)
+    counters: dict[Fact, float] = field(default_factory=dict)
+    gauges: dict[Fact, float] = field(default_factory=dict)
+
+
+class Increments:
+    """Turns frames into observations. Not thread-safe.
+
+    Longer than `longest_gap` seconds without a frame are bridged by no increment. `contract` replaces the engines'
+    contracts (recordings of facts); `pool_first` lets a series without a replica label speak for the whole pool, so
+    that the replicas' own series are not added to it.
+    """
+
+    def __init__(
+        self,
+        needs: Sequence[PoolNeeds],
+        *,
+        contract: Contract | None = None,
+        pool_first: bool = False,
+        longest_gap: float = LONGEST_GAP,
+    ) -> None:
+        self._needs = tuple(needs)
+        self._selector = Selector(self._needs, contract)
+        self._pool_first = pool_first
+        self._longest_gap = longest_gap
+        self._plans: dict[tuple[int, bytes], Fold] = {}
+        self._layout = Layout()
+        self._totals: dict[int, tuple[Fold, Values]] = {}
+        self._fold: Fold | None = None
+        self._before: Values | None = None
+        self._newest: float | None = None
+        self._base: float | None = None  # since when the totals count
+        self._taken = False
+        self._replicas: dict[tuple[int, str], _Member] = {}
+        self._targets: dict[int, set[Target]] = {}
+        self._reasons: dict[int, dict[Fact, str]] = {}
+        self._health: dict[Target, bool] = {}
+        self._scanned = 0
+        self._ups: list[tuple[int, Target]] = []
+        self._starts: list[tuple[int, Target]] = []
+
+    @property
+    def newest(self) -> float | None:
+        """When the newest frame was seen, unix seconds."""
+        return self._newest
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Sample names that can be of use to these pools; all others may be left out of a frame."""
+        return self._selector.names
+
+    @property
+    def matched(self) -> bool:
+        """Whether any series so far belonged to any pool."""
+        return bool(self._targets)
+
+    def feed(self, frame: Frame) -> None:
+        """Take in the next frame. Raises ValueError when it is not newer than the one before."""
+        if self._newest is not None and frame.at <= self._newest:
+            raise ValueError(f"frame of {frame.at:.3f} is not newer than the one before, {self._newest:.3f}")
+        if self._before is None:
+            self._layout = frame.layout
+        elif frame.layout is not self._layout:
+            frame = self._layout.frame(frame.at, frame.samples())
+        now = np.full(len(self._layout), np.nan)
+        now[: len(frame.values)] = frame.values
+        now = self._selector.blank(self._layout, now)
+        self._fold = fold = self._plan(now)
+        if self._newest is not None and self._before is not None:
+            if frame.at - self._newest > self._longest_gap:
+                self._totals.clear()
+                self._base = frame.at if self._taken else None
+            elif self._taken:
+                before = np.full(len(now), np.nan)
+                before[: len(self._before)] = self._before
+                self._add(fold, fold.increments(before, now))
+        self._before, self._newest = now, frame.at
+        self._remember(fold, frame.at)
+
+    def take(self, at: float) -> Observation:
+        """Everything since the previous observation, as seen at `at` (not before the newest frame)."""
+        if self._newest is None or self._fold is None or self._before is None:
+            return Observation(at, None, error="nothing has been read yet")
+        since = self._base if self._base is not None and self._base < at else None
+        scoped = self._totals_by_scope() if since is not None else {}
+        values = self._before.tolist()
+        for scope, gauges in gauges_by_scope(self._fold.gauges, values, self._needs, self._pool_first).items():
+            scoped.setdefault(scope, _Scoped()).gauges.update(gauges)
+        self._totals.clear()
+        self._base, self._taken = at, True
+        members: dict[int, list[str]] = {}
+        for pool, replica in self._replicas:
+            members.setdefault(pool, []).append(replica)
+        tenants: dict[int, list[str]] = {}
+        for pool, kind, name in scoped:
+            if kind == "tenant":
+                tenants.setdefault(pool, []).append(name)
+        return Observation(
+            at, since, {need.pool: self._pool(pool, at, scoped, members.get(pool, ()), tenants.get(pool, ()))
+                        for pool, need in enumerate(self._needs)}
+        )  # fmt: skip
+
+    # --- frames ------------------------------------------------------------------------------------------------------
+
+    def _plan(self, now: Values) -> Fold:
+        present = ~np.isnan(now)
+        key = (len(now), present.tobytes())
+        fold = self._plans.get(key)
+        if fold is None:
+            selection = self._selector.select(self._layout, np.flatnonzero(present).tolist())
+            if len(self._plans) >= _PLANS:
+                self._plans.pop(next(iter(self._plans)))
+            fold = self._plans[key] = Fold(selection, self._layout, self._needs, self._pool_first)
+        return fold
+
+    def _add(self, fold: Fold, added: Values) -> None:
+        known = self._totals.get(id(fold))
+        self._totals[id(fold)] = (fold, added if known is None else known[1] + added)
+
+    def _remember(self, fold: Fold, at: float) -> None:
+        for (pool, replica), labels in fold.selection.replicas.items():
+            target = (labels.get("job", ""), labels.get("instance", ""))
+            self._replicas[pool, replica] = _Member(target, labels, at)
+        for pool, by_target in fold.selection.targets.items():
+            self._targets.setdefault(pool, set()).update(by_target)
+        self._health = health = self._read_health()
+        for place, member in list(self._replicas.items()):
+            if member.seen < at and member.target not in health:
+                del self._replicas[place]  # no longer scraped: the replica is gone, not down
+        for targets in self._targets.values():
+            targets.intersection_update(health)
+
+    def _read_health(self) -> dict[Target, bool]:
+        """Which targets are up, by the series ``up`` of the newest frame."""
+        for number in range(self._scanned, len(self._layout)):
+            name, pairs = self._layout.keys[number]
+            if name in ("up", "process_start_time_seconds"):
+                labels = dict(pairs)
+                place = (number, (labels.get("job", ""), labels.get("instance", "")))
+                (self._ups if name == "up" else self._starts).append(place)
+        self._scanned = len(self._layout)
+        health: dict[Target, bool] = {}
+        for number, target in self._ups:
+            if (value := self._value(number)) is not None:
+                health[target] = health.get(target, False) or value == 1.0
+        return health
+
+    def _value(self, number: int) -> float | None:
+        """The newest value of a series, None when it is absent."""
+        if self._before is None or number >= len(self._before) or np.isnan(self._before[number]):
+            return None
+        return float(self._before[number])
+
+    # --- observations ------------------------------------------------------------------------------------------------
+
+    def _totals_by_scope(self) -> dict[Scope, _Scoped]:
+        scoped: dict[Scope, _Scoped] = {}
+        for fold, totals in self._totals.values():
+            cells = fold.monotone(totals).tolist()
+            for block in fold.blocks:
+                into = scoped.setdefault(block.scope, _Scoped())
+                if block.fact.kind is Kind.HISTOGRAM:
+                    new = fold.histogram(block, cells)
+                    old = into.histograms.get(block.fact)
+                    into.histograms[block.fact] = new if old is None else merge(old, new)
+                else:
+                    into.counters[block.fact] = into.counters.get(block.fact, 0.0) + cells[block.start]
+        if self._fold is not None:
+            self._zeros(self._fold, scoped)
+        return scoped
+
+    def _zeros(self, fold: Fold, scoped: dict[Scope, _Scoped]) -> None:
+        """Series that are born with their first event, and were not: nothing happened, and we know it."""
+        for pool, replica, fact in fold.selection.zeros:
+            need = self._needs[pool]
+            scopes: list[Scope] = [(pool, "pool", "")] if fact in need.facts else []
+            scopes += [(pool, "replica", replica)] if replica and fact in need.replica_facts else []
+            for scope in scopes:
+                if fact.kind is Kind.HISTOGRAM:
+                    scoped.setdefault(scope, _Scoped()).histograms.setdefault(
+                        fact, HistogramIncrement((), (), 0.0, 0.0)
+                    )
+                elif fact.kind is Kind.COUNTER:
+                    scoped.setdefault(scope, _Scoped()).counters.setdefault(fact, 0.0)
+
+    def _pool(
+        self, pool: int, at: float, scoped: Mapping[Scope, _Scoped], members: Sequence[str], tenants: Sequence[str]
+    ) -> PoolFacts:
+        need = self._needs[pool]
+        own = scoped.get((pool, "pool", ""), _Scoped())
+        health = self._health
+        targets = self._targets.get(pool, set())
+        started = {target: value for number, target in self._starts if (value := self._value(number)) is not None}
+        fold = self._fold
+        sources: dict[Fact, str] = {}
+        failed: dict[Fact, str] = {}
+        if fold is not None and pool in self._targets:
+            self._reasons[pool] = self._selector.unsupported(pool, fold.selection)
+            sources = {f: ", ".join(fold.selection.sources.get((pool, f), ())) for f in need.facts}
+        else:
+            failed = dict.fromkeys(need.facts, f"no series matches the selector of pool {need.pool}")
+        return PoolFacts(
+            histograms=own.histograms,
+            counters=own.counters,
+            gauges=own.gauges,
+            replicas={name: self._replica(pool, name, at, scoped, started) for name in sorted(members)},
+            tenants={
+                name: Facts(one.histograms, one.counters, one.gauges)
+                for name in sorted(tenants)
+                for one in (scoped[pool, "tenant", name],)
+            },
+            sources={fact: name for fact, name in sources.items() if name},
+            unsupported=self._reasons.get(pool, {}),
+            failed=failed,
+            targets_up=sum(health.get(target, False) for target in targets) if health else None,
+            targets_down=sum(not health.get(target, True) for target in targets),
+        )
+
+    def _replica(
+        self, pool: int, name: str, at: float, scoped: Mapping[Scope, _Scoped], started: Mapping[Target, float]
+    ) -> ReplicaFacts:
+        need = self._needs[pool]
+        member = self._replicas[pool, name]
+        one = scoped.get((pool, "replica", name), _Scoped())
+        return ReplicaFacts(
+            one.histograms,
+            one.counters,
+            one.gauges,
+            up=self._health.get(member.target, member.seen == self._newest),
+            age=max(0.0, at - member.seen),
+            started_at=started.get(member.target),
+            role=member.labels.get(need.role_label, "") if need.role_label else "",
+            zone=member.labels.get(need.zone_label, "") if need.zone_label else "",
+        )

@@ -1,0 +1,336 @@
+"""Selection: which series feed which fact of which pool, replica and tenant.
+
+Done once per set of present series, not once per frame. Rules: a pool sees the series that its matchers accept; per
+replica the best candidate whose names are exposed is read, so a pool in the middle of an upgrade is read by both
+contracts at once and no quantity is counted twice under two names.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.core.facts import Fact
+from controller.core.ports import Matcher, PoolNeeds
+from sources.contracts import engines, load
+from sources.contracts.contract import Candidate, Contract
+from sources.contracts.resolve import resolve
+from sources.frames import Layout, SeriesKey, Values
+from sources.workloads import fits, workload_replica
+
+Target = tuple[str, str]  # (job, instance)
+
+
+@cache
+def accepts(matcher: Matcher) -> Callable[[str], bool]:
+    """Whether a label value passes; regular expressions are anchored. An absent label has the value ""."""
+    if matcher.op in ("=", "!="):
+        return lambda value: (value == matcher.value) == (matcher.op == "=")
+    pattern = re.compile(matcher.value)
+    return lambda value: (pattern.fullmatch(value) is not None) == (matcher.op == "=~")
+
+
+class Use(NamedTuple):
+    """A role that a metric name plays: a part of a candidate of a fact, and what it is to it."""
+
+    fact: Fact
+    rank: int
+    part: int
+    candidate: Candidate
+    role: str  # value | bucket | count | sum | over
+
+
+class Entry(NamedTuple):
+    """One series in one role for one pool. `slot` is the upper edge of a bucket in the unit of the fact, or the role;
+    entries that differ only in `series` within one `cell` repeat the same quantity."""
+
+    pool: int
+    fact: Fact
+    rank: int
+    part: int
+    candidate: Candidate
+    replica: str
+    tenant: str
+    slot: float | str
+    member: SeriesKey
+    series: int
+
+    @property
+    def cell(self) -> tuple[int, Fact, int, float | str, SeriesKey]:
+        return (self.pool, self.fact, self.part, self.slot, self.member)
+
+
+@dataclass(slots=True)
+class Selection:
+    """What was selected. `zeros` are facts whose series are born with their first event and were not born yet; they are
+    known to be 0. `targets` maps each target of a pool to its replica."""
+
+    entries: list[Entry] = field(default_factory=list)
+    zeros: set[tuple[int, str, Fact]] = field(default_factory=set)
+    sources: dict[tuple[int, Fact], dict[str, None]] = field(default_factory=dict)
+    targets: dict[int, dict[Target, str]] = field(default_factory=dict)
+    replicas: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)  # its labels
+    names: dict[tuple[int, str], set[str]] = field(default_factory=dict)  # (pool, contract) -> names seen
+
+
+class Selector:
+    """Selects for a fixed set of pools. `contracts` replaces the contract of every engine, for recordings of facts."""
+
+    def __init__(self, needs: Sequence[PoolNeeds], contract: Contract | None = None) -> None:
+        self.needs = needs
+        self._engines = [contract or load(need.engine) for need in needs]
+        platforms = [] if contract else [c for c in map(load, engines()) if c.scope == "platform"]
+        self._wanted = [need.facts | need.replica_facts | need.tenant_facts for need in needs]
+        self._homes: list[
+            dict[str, tuple[Contract, frozenset[Fact]]]
+        ] = []  # per pool: which contract gives which facts
+        self._uses: dict[str, dict[str, list[Use]]] = {}  # name -> contract -> uses
+        self._pools: dict[str, list[int]] = {}
+        self._ignored: dict[str, tuple[float, float]] = {}
+        for pool, own in enumerate(self._engines):
+            homes: dict[str, tuple[Contract, frozenset[Fact]]] = {}
+            left = self._wanted[pool]
+            for home in (own, *platforms):
+                facts = frozenset(left & home.candidates.keys())
+                if facts or home is own:
+                    homes[home.engine] = (home, facts)
+                    left -= facts
+                    self._pools.setdefault(home.engine, []).append(pool)
+                    self._register(home, facts)
+            self._homes.append(homes)
+        self._seen = 0
+        self._bounded: list[tuple[int, float, float]] = []  # series whose values may be blanks
+        self._labels: list[dict[str, str]] = []
+        self._matched: dict[tuple[str, bool, tuple[str, ...]], list[int]] = {}
+        self._selectors = {
+            engine: tuple(sorted({m.label for pool in pools for m in needs[pool].matchers}))
+            for engine, pools in self._pools.items()
+        }
+
+    def _register(self, contract: Contract, facts: frozenset[Fact]) -> None:
+        for fact in sorted(facts):
+            for rank, candidate in enumerate(contract.candidates[fact]):
+                for part, piece in enumerate(candidate.parts):
+                    for name, role in _roles(piece):
+                        uses = self._uses.setdefault(name, {}).setdefault(contract.engine, [])
+                        if (use := Use(fact, rank, part, piece, role)) not in uses:
+                            uses.append(use)
+                    if piece.ignore_below is not None or piece.ignore_above is not None:
+                        low = -np.inf if piece.ignore_below is None else piece.ignore_below
+                        high = np.inf if piece.ignore_above is None else piece.ignore_above
+                        self._ignored[piece.metric] = (low, high)
+                for name in candidate.born_with:
+                    self._uses.setdefault(name, {}).setdefault(contract.engine, [])
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every sample name that can be of use, partners and targets' health included."""
+        partners = {
+            piece.only_with.metric
+            for uses in self._uses.values()
+            for rows in uses.values()
+            for piece in (use.candidate for use in rows)
+            if piece.only_with
+        }
+        return frozenset(self._uses) | partners | {"up", "process_start_time_seconds"}
+
+    def blank(self, layout: Layout, values: Values) -> Values:
+        """`values` with the exporter's blanks (-1 for "off", 9.2e18 for "no data") made absent."""
+        if not self._ignored:
+            return values
+        for number in range(self._seen, len(layout)):
+            if bounds := self._ignored.get(layout.keys[number][0]):
+                self._bounded.append((number, *bounds))
+        self._seen = len(layout)
+        if not self._bounded:
+            return values
+        values = values.copy()
+        for number, low, high in self._bounded:
+            if number < len(values) and not low <= values[number] <= high:
+                values[number] = np.nan
+        return values
+
+    def select(self, layout: Layout, present: Sequence[int]) -> Selection:
+        """The selection for the series that are present, by number."""
+        self._labels.extend(dict(pairs) for _, pairs in layout.keys[len(self._labels) :])
+        found = Selection()
+        later: list[tuple[int, str]] = []
+        exposed: dict[tuple[int, str], dict[str, set[str]]] = {}
+        for number in present:
+            for engine, uses in self._uses.get(layout.keys[number][0], {}).items():
+                if any(use.candidate.no_model for use in uses):
+                    later.append((number, engine))
+                else:
+                    self._visit(layout, number, engine, uses, False, found, exposed)
+        for number, engine in later:
+            self._visit(layout, number, engine, self._uses[layout.keys[number][0]][engine], True, found, exposed)
+        self._choose(found, exposed)
+        self._gate(layout, present, found)
+        return found
+
+    def unsupported(self, pool: int, found: Selection) -> dict[Fact, str]:
+        """The reason for each wanted fact that no contract of this pool can give."""
+        reasons: dict[Fact, str] = {}
+        homes = self._homes[pool]
+        for engine, (contract, facts) in homes.items():
+            if names := found.names.get((pool, engine)):
+                chosen = resolve(contract, names)
+                reasons.update({fact: why for fact in facts if isinstance(why := chosen[fact], str)})
+        given = frozenset[Fact]().union(*(facts for _, facts in homes.values()))
+        own = self._engines[pool]
+        reasons.update({fact: own.unsupported[fact] for fact in self._wanted[pool] - given if fact in own.unsupported})
+        return reasons
+
+    # --- one series ------------------------------------------------------------------------------------------------
+
+    def _visit(
+        self,
+        layout: Layout,
+        number: int,
+        engine: str,
+        uses: list[Use],
+        no_model: bool,
+        found: Selection,
+        exposed: dict[tuple[int, str], dict[str, set[str]]],
+    ) -> None:
+        name, _ = layout.keys[number]
+        labels = self._labels[number]
+        target = (labels.get("job", ""), labels.get("instance", ""))
+        for pool in self._pools_of(engine, labels, no_model):
+            need = self.needs[pool]
+            contract, facts = self._homes[pool][engine]
+            if contract.scope == "platform":
+                replica = workload_replica(need, labels, [use.candidate for use in uses])
+                if replica is None:
+                    continue
+            else:
+                replica = labels.get(need.replica_label, "")
+                if no_model and _by_model(contract, need):
+                    # These series do not name their model, so they belong to the pool that their replica belongs to.
+                    known = (pool, replica) in found.replicas if replica else target in found.targets.get(pool, {})
+                    if not known:
+                        continue
+                else:
+                    found.targets.setdefault(pool, {})[target] = replica
+                    if replica:
+                        found.replicas.setdefault((pool, replica), labels)
+            exposed.setdefault((pool, replica), {}).setdefault(engine, set()).add(name)
+            found.names.setdefault((pool, engine), set()).add(name)
+            for use in uses:
+                tenant = labels.get(need.tenant_label, "") if use.fact in need.tenant_facts else ""
+                if use.fact in facts and _passes(use.candidate, labels) and fits(use.candidate, need, labels):
+                    slot = _slot(use, labels)
+                    member = _member(use, name, labels, replica)
+                    found.entries.append(
+                        Entry(pool, use.fact, use.rank, use.part, use.candidate, replica, tenant, slot, member, number)
+                    )
+
+    def _pools_of(self, engine: str, labels: dict[str, str], no_model: bool) -> list[int]:
+        values = tuple(labels.get(label, "") for label in self._selectors[engine])
+        key = (engine, no_model, values)
+        if (pools := self._matched.get(key)) is None:
+            pools = self._matched[key] = [
+                pool
+                for pool in self._pools[engine]
+                if self._is_of(pool, self._homes[pool][engine][0], labels, no_model)
+            ]
+        return pools
+
+    def _is_of(self, pool: int, contract: Contract, labels: dict[str, str], no_model: bool) -> bool:
+        if contract.scope == "platform":
+            return self.needs[pool].workload is not None  # who it belongs to is told by the workload's name
+        return all(
+            accepts(matcher)(labels.get(matcher.label, ""))
+            for matcher in self.needs[pool].matchers
+            if not (no_model and matcher.label == contract.model_label)
+        )
+
+    # --- which candidate -------------------------------------------------------------------------------------------
+
+    def _choose(self, found: Selection, exposed: dict[tuple[int, str], dict[str, set[str]]]) -> None:
+        ranks: dict[tuple[int, str, Fact], int] = {}
+        for (pool, replica), by_engine in exposed.items():
+            for engine, names in by_engine.items():
+                contract, facts = self._homes[pool][engine]
+                for fact in facts:
+                    rank = _best(contract.candidates[fact], names, self.needs[pool])
+                    if rank is None:
+                        continue
+                    chosen = contract.candidates[fact][rank]
+                    ranks[pool, replica, fact] = rank
+                    if names.intersection(chosen.born_with):
+                        found.zeros.add((pool, replica, fact))
+                    found.sources.setdefault((pool, fact), {})[chosen.metric] = None
+        found.entries = [e for e in found.entries if ranks.get((e.pool, e.replica, e.fact)) == e.rank]
+
+    def _gate(self, layout: Layout, present: Sequence[int], found: Selection) -> None:
+        """Make the partners of `only_with` entries known, as entries of their own with the slot "gate"."""
+        gated = [entry for entry in found.entries if entry.candidate.only_with]
+        partners: dict[str, list[int]] = {}
+        wanted = {entry.candidate.only_with.metric for entry in gated if entry.candidate.only_with}
+        for number in present if wanted else ():
+            if (name := layout.keys[number][0]) in wanted:
+                partners.setdefault(name, []).append(number)
+        index: dict[tuple[Candidate, tuple[str, ...]], list[int]] = {}
+        for candidate in {entry.candidate for entry in gated}:
+            for number in partners.get(candidate.only_with.metric, ()) if candidate.only_with else ():
+                labels = self._labels[number]
+                if candidate.only_with and _passes(candidate.only_with, labels):
+                    key = tuple(labels.get(name, "") for name in candidate.on)
+                    index.setdefault((candidate, key), []).append(number)
+        for entry in gated:
+            labels = self._labels[entry.series]
+            key = tuple(labels.get(name, "") for name in entry.candidate.on)
+            for number in index.get((entry.candidate, key), ()):
+                found.entries.append(entry._replace(slot="gate", series=number))
+
+
+def _roles(piece: Candidate) -> list[tuple[str, str]]:
+    if piece.kind == "histogram":
+        return [
+            (f"{piece.metric}_bucket", "bucket"),
+            (f"{piece.metric}_count", "count"),
+            (f"{piece.metric}_sum", "sum"),
+        ]
+    if piece.kind == "mean":
+        return [(piece.metric, "sum"), (piece.count_metric, "count")]
+    return [(piece.metric, "value"), *([(piece.over.metric, "over")] if piece.over else [])]
+
+
+def _passes(candidate: Candidate, labels: dict[str, str]) -> bool:
+    return all(accepts(matcher)(labels.get(matcher.label, "")) for matcher in candidate.where)
+
+
+def _by_model(contract: Contract, need: PoolNeeds) -> bool:
+    return any(matcher.label == contract.model_label for matcher in need.matchers)
+
+
+def _slot(use: Use, labels: dict[str, str]) -> float | str:
+    # "10" and "10.0" are one edge, whichever client library wrote it.
+    return float(labels.get("le", "nan")) * use.candidate.scale if use.role == "bucket" else use.role
+
+
+def _member(use: Use, name: str, labels: dict[str, str], replica: str) -> SeriesKey:
+    """What all series of one counter or one histogram of one process have in common."""
+    candidate = use.candidate
+    if candidate.kind in ("counter", "histogram") and candidate.within == "max":
+        return (candidate.metric, (("", replica),))
+    if use.role != "value":
+        name = candidate.metric
+    gone = {"le", *candidate.duplicates}
+    return (name, tuple(pair for pair in labels.items() if pair[0] not in gone))
+
+
+def _best(candidates: Sequence[Candidate], names: set[str], need: PoolNeeds) -> int | None:
+    kind = need.workload[1].lower() if need.workload else ""
+    fitting = [(rank, c) for rank, c in enumerate(candidates) if c.workload_kind.lower() in ("", kind)]
+    for rank, candidate in fitting:
+        needed = {name for name, role in _roles(candidate) if role != "sum" or candidate.kind == "mean"}
+        if candidate.kind == "histogram":
+            needed = {f"{candidate.metric}_bucket"}
+        if needed <= names:
+            return rank
+    return next((rank for rank, candidate in fitting if names.intersection(candidate.born_with)), None)
