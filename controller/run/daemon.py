@@ -1,0 +1,247 @@
+"""The daemon: calls `tick` at every slot, reloads the config, ends cleanly. The only place that knows APScheduler.
+
+A slot that cannot be served is counted and never caught up: a controller that replays the past acts on it twice. The
+scheduler works on wall time; should the clock step back, no slot is due until it has caught up, `/healthz` (monotonic)
+turns red after three intervals, and the process is restarted.
+
+Threads: the main one schedules; one worker ticks; one does housekeeping, so that a slow tick delays no look at the
+config; one waits for signals; HTTP has its own. A reload and a tick exclude each other by one lock, so that loops are
+swapped between ticks.
+"""
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Generic, TypeVar
+
+import structlog
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_SCHEDULER_STARTED, JobSubmissionEvent, SchedulerEvent
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.blocking import BlockingScheduler
+from apscheduler.triggers.base import BaseTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from controller.run.http import Server
+from controller.run.metrics import Metrics
+from controller.run.narrate import Narrator
+from controller.run.reload import ConfigWatch, problems_of
+from controller.run.settings import Loop, Settings
+from controller.run.slots import Missed, Slots
+from controller.run.status import Board
+
+C = TypeVar("C")
+L = TypeVar("L", bound=Loop)
+
+_POLL = 2.0  # seconds between two looks at the config file
+
+
+class SlotTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler ships no types
+    """Fires at slots. APScheduler's own interval trigger counts from the previous run, which drifts off the slots."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+
+    def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
+        """The first slot in the future, so that slots gone by are not handed out."""
+        latest = now if previous is None else max(previous, now)
+        return datetime.fromtimestamp(self._slots.after(latest.timestamp()), UTC)
+
+
+class Daemon(Generic[C, L]):
+    """Runs loops built from configs of type `C` until told to stop.
+
+    `load` reads the config and raises when it is invalid; `build(config, previous)` makes a loop that has adopted the
+    state of the previous one; `describe` says what the daemon must know of a config. The constructor loads, binds and
+    builds, and lets what they raise through: a daemon that cannot start says so before its first tick.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: Path,
+        load: Callable[[], C],
+        build: Callable[[C, L | None], L],
+        describe: Callable[[C], Settings],
+        version: str,
+        mode: str,
+        poll: float = _POLL,
+    ) -> None:
+        self._load, self._build, self._describe, self._poll = load, build, describe, poll
+        self._log: structlog.stdlib.BoundLogger = structlog.get_logger()
+        self._narrator = Narrator(self._log)
+        self._watch = ConfigWatch(path)
+        config = load()
+        settings = describe(config)
+        started = time.time()
+        self._metrics = Metrics(version=version, mode=mode, started=started)
+        self._board = Board(version=version, mode=mode, at=started, monotonic=time.monotonic())
+        self._server = self._listen(settings)
+        try:
+            self._loop = build(config, None)
+        except BaseException:
+            self._server.close()
+            raise
+        self._between = threading.Lock()  # held by a tick, and by the swap of loops
+        self._reloading = threading.Lock()
+        self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()  # its put is safe in a signal handler
+        self._ended = threading.Event()
+        self._newest = 0.0  # slot of the newest tick
+        self._slots = Slots(settings.interval)
+        self._counter = Missed(self._slots)
+        self._scheduler = BlockingScheduler(
+            timezone=UTC,
+            executors={"default": ThreadPoolExecutor(1), "housekeeping": ThreadPoolExecutor(1)},
+            job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None},
+        )
+        self._adopt_settings(settings)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the HTTP face."""
+        return self._server.address
+
+    def run(self) -> int:
+        """Blocks until SIGTERM, SIGINT or `stop`; gives 0. SIGHUP reloads. Handlers are set in the main thread only."""
+        previous = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                previous[number] = signal.signal(number, self._on_signal)
+        now = datetime.now(UTC)
+        self._scheduler.add_job(self._tick, SlotTrigger(self._slots), id="tick", next_run_time=now)
+        self._scheduler.add_job(self._look, IntervalTrigger(seconds=self._poll), id="look", executor="housekeeping")
+        self._scheduler.add_listener(self._on_skipped, EVENT_JOB_MAX_INSTANCES)
+        # Signals wait in the queue until there is a running scheduler to stop.
+        self._scheduler.add_listener(self._on_started, EVENT_SCHEDULER_STARTED)
+        self._server.start()
+        try:
+            self._scheduler.start()
+            self._ended.wait()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            self._loop.close()
+            self._server.close()
+        self._log.info("stopped")
+        return 0
+
+    def stop(self) -> None:
+        """Asks the daemon to end after the running tick. Returns at once; from any thread."""
+        self._signals.put(signal.SIGTERM)
+
+    # --- ticking -------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        with self._between:
+            at = self._slots.at(time.time())
+            self._missed(self._counter.ran(at), at)
+            if at <= self._newest:
+                # A longer interval begins with an older slot, which is no news; a clock that stepped back is.
+                if time.time() < self._newest:
+                    self._narrator.edges.failing("clock", "clock_stepped_back", at=at, newest=self._newest)
+                return
+            self._newest = at
+            self._narrator.edges.fine("clock", "clock_caught_up", at=at)
+            try:
+                result = self._loop.tick(at)
+            except Exception as problem:  # noqa: BLE001 - whatever went wrong, the next slot gets its tick
+                self._metrics.failed()
+                self._board.failed(repr(problem))
+                self._narrator.edges.crashed("tick", "tick_failed", at=at)
+                return
+            self._metrics.ticked(result)
+            self._board.ticked(result, monotonic=time.monotonic())
+            self._narrator.edges.fine("tick", "tick_recovered", at=at)
+            self._narrator.ticked(result)
+
+    def _on_skipped(self, event: JobSubmissionEvent) -> None:
+        """The previous tick (or reload) still runs. Told here, not by the next tick, which may never come."""
+        if event.job_id == "tick":
+            slot = self._slots.at(event.scheduled_run_times[-1].timestamp())
+            self._missed(self._counter.skipped(slot), slot)
+
+    def _missed(self, slots: int, at: float) -> None:
+        if slots:
+            self._metrics.missed(slots)
+            self._board.missed(slots)
+            self._log.warning("ticks_missed", slots=slots, until=at)
+
+    # --- config --------------------------------------------------------------------------------------------------
+
+    def reload(self) -> bool:
+        """Loads the config again and swaps loops between two ticks. An unusable config changes nothing."""
+        with self._reloading:
+            server: Server | None = None
+            try:
+                config = self._load()
+                settings = self._describe(config)
+                if settings.listen != self._server.listen:
+                    server = self._listen(settings)
+                with self._between:
+                    previous, self._loop = self._loop, self._build(config, self._loop)
+                    self._adopt_settings(settings)
+            except Exception as problem:  # noqa: BLE001 - whatever a plug-in raises, the previous config stays in force
+                if server is not None:
+                    server.close()
+                self._reject(problem)
+                return False
+            self._metrics.reloaded("done")
+            self._log.info("config_reloaded", hash=settings.config_hash)
+            if server is not None:
+                server.start()
+                self._server.close()
+                self._server = server
+            try:
+                previous.close()
+            except Exception:  # noqa: BLE001 - the new loop is at work; what the old one leaves open is worth a line
+                self._log.exception("close_failed")
+            return True
+
+    def _reject(self, problem: Exception) -> None:
+        problems = problems_of(problem)
+        self._metrics.reloaded("invalid")
+        self._board.rejected(problems)
+        self._log.error("config_rejected", problems=list(problems), mend="the previous config stays in force")
+
+    def _adopt_settings(self, settings: Settings) -> None:
+        now = time.time()
+        self._metrics.configured(settings, at=now)
+        self._board.configured(settings, at=now)
+        if settings.interval != self._slots.interval:
+            self._slots = Slots(settings.interval)
+            self._counter = Missed(self._slots)
+            self._scheduler.reschedule_job("tick", trigger=SlotTrigger(self._slots))
+
+    def _look(self) -> None:
+        if self._watch.changed():
+            self.reload()
+
+    def _listen(self, settings: Settings) -> Server:
+        def failed(error: str) -> None:
+            self._log.warning("page_failed", error=error)
+
+        return Server(settings.listen, self._board, self._metrics, failed)
+
+    # --- signals -------------------------------------------------------------------------------------------------
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._signals.put(number)
+
+    def _on_started(self, _event: SchedulerEvent) -> None:
+        host, port = self.address
+        self._log.info("started", host=host, port=port, interval=self._slots.interval)
+        threading.Thread(target=self._attend, name="signals", daemon=True).start()
+
+    def _attend(self) -> None:
+        """Acts on signals outside the handler: shutting the scheduler down inside it could wait for a lock that the
+        interrupted main thread holds."""
+        while (number := self._signals.get()) == signal.SIGHUP:
+            self._watch.accept()
+            self.reload()
+        self._log.info("stopping", signal=signal.Signals(number).name)
+        self._scheduler.shutdown(wait=True)
+        self._ended.set()

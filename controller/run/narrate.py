@@ -1,0 +1,84 @@
+"""Tells a tick to the log: changes and the edges of conditions, never the same thing twice."""
+
+import structlog
+
+from controller.core.model import Applied, Decision, Outcome, Target
+from controller.core.reading import State
+from controller.core.why import SENTENCE
+from controller.run.logs import Edges
+from controller.run.settings import Ticked
+
+_GOOD = frozenset({Outcome.DONE, Outcome.DRY_RUN})
+
+
+class Narrator:
+    """One per process; used by the ticking thread alone."""
+
+    def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
+        self._log = log
+        self.edges = Edges(log)
+        self._said: dict[Target, tuple[float | None, float | None, str]] = {}
+
+    def ticked(self, result: Ticked) -> None:
+        """Reports what is new in `result`."""
+        at = result.snapshot.tick.at
+        error = result.snapshot.error
+        if error:
+            self.edges.failing("source", "source_failing", at=at, error=error)
+        else:
+            self.edges.fine("source", "source_recovered", at=at)
+        self._targets(result, at)
+        for decision in result.plan.decisions:
+            self._decision(decision)
+        for applied in result.applied:
+            self._outcome(applied, at)
+
+    def _targets(self, result: Ticked, at: float) -> None:
+        for target, state in result.snapshot.targets.items():
+            name = str(target)
+            if state.error:
+                self.edges.failing((target, "read"), "target_unreadable", at=at, target=name, error=state.error)
+            else:
+                self.edges.fine((target, "read"), "target_readable", at=at, target=name)
+            if state.foreign_writer:
+                self.edges.failing(
+                    (target, "writer"), "foreign_writer", at=at, target=name, writer=state.foreign_writer
+                )
+            else:
+                self.edges.fine((target, "writer"), "foreign_writer_gone", at=at, target=name)
+        for pool, readings in result.snapshot.pools.items():
+            for objective, reading in readings.attainment.items():
+                if reading.state in (State.MISSING, State.STALE):
+                    self.edges.failing(
+                        (pool, objective), "objective_blind", at=at, pool=pool, objective=objective, note=reading.note
+                    )
+                else:
+                    self.edges.fine((pool, objective), "objective_seen", at=at, pool=pool, objective=objective)
+
+    def _decision(self, decision: Decision) -> None:
+        """In observe mode the same wish comes back at every tick, so only a new wish is told."""
+        said = (decision.current, decision.final, decision.why.value)
+        if not decision.changed or self._said.get(decision.target) == said:
+            self._said[decision.target] = said
+            return
+        self._said[decision.target] = said
+        self._log.info(
+            "decision",
+            target=str(decision.target),
+            current=decision.current,
+            final=decision.final,
+            why=decision.why.value,
+            sentence=SENTENCE[decision.why],
+            sent=decision.send,
+            steps=[f"{step.by}: {step.before:g} -> {step.after:g} ({step.why})" for step in decision.steps],
+        )
+
+    def _outcome(self, applied: Applied, at: float) -> None:
+        target = str(applied.target)
+        key = (applied.target, "apply")
+        if applied.outcome in _GOOD:
+            self.edges.fine(key, "target_writable", at=at, target=target)
+        else:
+            self.edges.failing(
+                key, "write_failed", at=at, target=target, outcome=applied.outcome.value, detail=applied.detail
+            )

@@ -1,0 +1,67 @@
+"""What the daemon, its metrics and its status page need to know of a config, and of one tick of a loop.
+
+Kept apart from the config models so that this half of the room can run, and be tested, with toy loops.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+from controller.core.model import Applied, Lever, Mode, Plan, Snapshot
+from controller.core.ports import Estimate
+from controller.core.slo import Objective
+
+
+class Ticked(Protocol):
+    """What one tick leaves behind (``loop.TickResult``). `seconds` by phase: observe, measure, decide, act, record,
+    total."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+    @property
+    def estimates(self) -> Mapping[str, Estimate]: ...
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def applied(self) -> tuple[Applied, ...]: ...
+    @property
+    def seconds(self) -> Mapping[str, float]: ...
+
+
+class Loop(Protocol):
+    """What the daemon drives (``loop.ControlLoop``)."""
+
+    def tick(self, at: float) -> Ticked: ...
+    def adopt(self, previous: Self) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeverSettings:
+    """Mode and hard bounds of one lever of one pool, in the unit of the lever; a bound may be absent."""
+
+    mode: Mode
+    min: float | None = None
+    max: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One config as the daemon sees it. `interval` and `deadline` in seconds, `listen` as host:port, `objectives` and
+    `levers` by pool."""
+
+    interval: float
+    deadline: float
+    listen: str
+    config_hash: str
+    objectives: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
+    levers: Mapping[str, Mapping[Lever, LeverSettings]] = field(default_factory=dict)
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """Every pool of the config."""
+        return frozenset({*self.objectives, *self.levers})
+
+    def __post_init__(self) -> None:
+        if self.interval < 0.001:  # slots are whole milliseconds
+            raise ValueError(f"interval must be at least 1 ms, not {self.interval} s")

@@ -1,0 +1,191 @@
+"""The daemon as a real process: real signals, real files, real HTTP."""
+
+import json
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.lines import Program, program
+
+ROOT = Path(__file__).parents[2]
+Start = Callable[..., AbstractContextManager[Program]]
+
+
+def write(path: Path, **fields: object) -> None:
+    """Replaces the file in one step, as editors do."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(fields))
+    new.replace(path)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "toy.json"
+
+
+@pytest.fixture
+def start(config: Path) -> Start:
+    @contextmanager
+    def start(**fields: object) -> Iterator[Program]:
+        write(config, **fields)
+        with program(["-m", "tests.support.toy_loop", str(config)], ROOT) as daemon:
+            yield daemon
+
+    return start
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as problem:
+        with problem:
+            return problem.code, problem.read().decode()
+
+
+def status(port: int) -> dict[str, Any]:
+    page: dict[str, Any] = json.loads(get(port, "/api/v1/status")[1])
+    return page
+
+
+def metric(port: int, series: str) -> float | None:
+    for line in get(port, "/metrics")[1].splitlines():
+        name, _, value = line.rpartition(" ")
+        if name == series:
+            return float(value)
+    return None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_tick_cut_in_half_by_a_rollout(start: Start, number: signal.Signals) -> None:
+    with start(held=[2]) as daemon:
+        daemon.wait("begin", where=lambda line: line["tick"] == 2)
+        daemon.process.send_signal(number)
+        assert daemon.wait("stopping")["signal"] == number.name
+        daemon.say("go on")
+        daemon.wait("end", where=lambda line: line["tick"] == 2)
+        daemon.wait("closed")
+        assert daemon.end() == 0
+    assert [line["tick"] for line in daemon.seen if line["event"] == "begin"] == [1, 2]
+
+
+def test_a_slow_tick_that_is_caught_up_acts_twice_on_the_past(start: Start) -> None:
+    with start(held=[2], interval=0.1) as daemon:
+        port = daemon.wait("started")["port"]
+        slow = daemon.wait("begin", where=lambda line: line["tick"] == 2)["at"]
+        for _ in range(3):
+            daemon.wait("ticks_missed")
+        assert not [line for line in daemon.seen if line["event"] == "begin" and line["tick"] > 2], "overlapped"
+        counted = metric(port, "governor_ticks_missed_total")
+        assert counted is not None and counted >= 3, "a tick that never ends must show while it hangs"
+        daemon.say("go on")
+        following = daemon.wait("begin", where=lambda line: line["tick"] == 3)["at"]
+        missed = sum(line["slots"] for line in daemon.seen if line["event"] == "ticks_missed")
+        assert following == pytest.approx(slow + (missed + 1) * 0.1, abs=1e-6), "each slot ran or was counted, once"
+
+
+def test_a_tick_that_raises_stops_the_loop_for_good(start: Start) -> None:
+    with start(crash=[2, 3]) as daemon:
+        port = daemon.wait("started")["port"]
+        failed = daemon.wait("tick_failed")
+        assert "ArithmeticError" in failed["exception"]
+        daemon.wait("tick_recovered")
+        assert metric(port, "governor_tick_errors_total") == 2
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.end() == 0
+    assert sum(line["event"] == "tick_failed" for line in daemon.seen) == 1, "the second failure is not news"
+
+
+def test_a_source_that_fails_all_night_fills_the_disk_with_logs(start: Start) -> None:
+    with start(blind=[2, 3, 4]) as daemon:
+        port = daemon.wait("started")["port"]
+        assert daemon.wait("source_failing")["error"] == "connection refused"
+        daemon.wait("source_recovered")
+        daemon.wait("begin")  # the tick that recovered is recorded
+        assert metric(port, "governor_source_errors_total") == 3
+    assert sum(line["event"] == "source_failing" for line in daemon.seen) == 1
+
+
+def test_broken_yaml_takes_the_controller_down(start: Start, config: Path) -> None:
+    with start(name="good") as daemon:
+        port = daemon.wait("started")["port"]
+        daemon.wait("begin")
+        config.write_text("{ broken")
+        assert daemon.wait("config_rejected")["problems"]
+        daemon.wait("begin", where=lambda line: line["loop"] == "good")
+        assert metric(port, "governor_config_valid") == 0
+        assert metric(port, 'governor_config_reloads_total{result="invalid"}') == 1
+        assert get(port, "/readyz")[0] == 200, "a daemon with a good config at work must stay in service"
+        page = status(port)["config"]
+        assert (page["valid"], page["hash"]) == (False, "hash-good")
+        write(config, name="better")
+        daemon.wait("config_reloaded")
+        assert metric(port, "governor_config_valid") == 1
+        assert status(port)["config"]["problems"] == []
+    assert sum(line["event"] == "config_rejected" for line in daemon.seen) == 1, "told once, not at every look"
+
+
+def test_a_plug_in_that_cannot_be_built_leaves_no_loop(start: Start, config: Path) -> None:
+    with start(name="good") as daemon:
+        daemon.wait("begin")
+        write(config, name="worse", refuses_to_build=True)
+        assert daemon.wait("config_rejected")["problems"] == ["RuntimeError: this plug-in cannot be built"]
+        daemon.wait("end", where=lambda line: line["loop"] == "good")
+
+
+def test_a_reload_forgets_what_was_learned(start: Start, config: Path) -> None:
+    with start(name="old", pools=["llama", "gone"]) as daemon:
+        port = daemon.wait("started")["port"]
+        last = daemon.wait("end", where=lambda line: line["tick"] == 2)["tick"]
+        assert 'pool="gone"' in get(port, "/metrics")[1]
+        write(config, name="new", interval=0.3)
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait("config_reloaded")
+        assert 'pool="gone"' not in get(port, "/metrics")[1], "a pool that left the config must leave the exposition"
+        first = daemon.wait("begin", where=lambda line: line["loop"] == "new")
+        assert first["tick"] > last
+        assert (round(first["at"] * 1000) % 300) == 0, "the new interval has its own slots"
+        assert metric(port, "governor_interval_seconds") == 0.3
+    assert [line["loop"] for line in daemon.seen if line["event"] == "closed"][:1] == ["old"]
+
+
+def test_a_config_map_update_goes_unseen(tmp_path: Path) -> None:
+    """Kubernetes swaps a symlink to a folder; the mounted file itself never changes."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "toy.json").write_text(json.dumps({"name": name}))
+    (tmp_path / "..data").symlink_to("first")
+    (tmp_path / "toy.json").symlink_to("..data/toy.json")
+    with program(["-m", "tests.support.toy_loop", str(tmp_path / "toy.json")], ROOT) as daemon:
+        daemon.wait("end", where=lambda line: line["loop"] == "first")
+        (tmp_path / "..data_tmp").symlink_to("second")
+        (tmp_path / "..data_tmp").replace(tmp_path / "..data")
+        daemon.wait("end", where=lambda line: line["loop"] == "second")
+
+
+def test_a_listen_address_that_changes_or_is_taken(start: Start, config: Path) -> None:
+    with start(name="here") as daemon:
+        port = daemon.wait("started")["port"]
+        write(config, name="there", listen=f"127.0.0.1:{port}")  # taken: by ourselves
+        assert "cannot listen on" in daemon.wait("config_rejected")["problems"][0]
+        assert get(port, "/healthz")[0] == 200
+        write(config, name="there", listen="localhost:0")
+        daemon.wait("config_reloaded")
+        daemon.wait("end", where=lambda line: line["loop"] == "there")
+        with pytest.raises(urllib.error.URLError):
+            get(port, "/healthz")
+
+
+def test_logs_in_a_pipe_cannot_be_parsed(start: Start) -> None:
+    with start() as daemon:
+        daemon.wait("end")
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.end() == 0
+    lines = [json.loads(text) for text in daemon.text]
+    assert {"level", "timestamp", "event"} <= next(line for line in lines if line["event"] == "started").keys()
