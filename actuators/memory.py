@@ -1,0 +1,96 @@
+"""What an actuator remembers of its targets: which value is ours, what became of the last write, who interfered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from controller.core.model import Outcome, Pending, Target, TargetState
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """`expected` are the values that would surprise nobody: what was seen or written last, and while a write has an
+    unknown outcome both what it replaced and what it wanted."""
+
+    expected: frozenset[float] = frozenset()
+    outcome: Outcome | None = None
+    changed_at: float | None = None
+    foreign: str = ""
+    foreign_at: float = 0.0
+
+
+class Memory:
+    """One entry per target. A foreign write is reported for `yield_for` seconds after it was seen, so that the person
+    or program behind it has its way for that long; each further foreign write starts the time anew."""
+
+    def __init__(self, yield_for: float) -> None:
+        self._yield_for = yield_for
+        self._known: dict[Target, _Known] = {}
+
+    def __contains__(self, target: Target) -> bool:
+        return bool(self._get(target).expected)
+
+    def saw(self, target: Target, value: float, now: float, writer: str) -> None:
+        """A value was read back. `writer` names who wrote it, should it turn out not to be us."""
+        known = self._get(target)
+        if known.expected and value not in known.expected:
+            known = replace(known, foreign=writer or "somebody else", foreign_at=now)
+        elif known.outcome is Outcome.UNKNOWN:
+            return  # verify settles it; the write may still arrive
+        self._known[target] = replace(known, expected=frozenset({value}))
+
+    def interfered(self, target: Target, writer: str, at: float) -> None:
+        """Somebody else is known to have written the target at `at`."""
+        self._known[target] = replace(self._get(target), foreign=writer, foreign_at=at)
+
+    def settled(self, target: Target, value: float) -> None:
+        """The target holds `value` as a consequence of our write, even if it is not what was asked for."""
+        self._known[target] = replace(self._get(target), expected=frozenset({value}))
+
+    def sent(self, target: Target, value: float, outcome: Outcome, now: float, *, moved: bool = True) -> None:
+        """A write (or its verification) had this outcome. `moved` is False when the target held the value already."""
+        known = replace(self._get(target), outcome=outcome)
+        if outcome is Outcome.DONE:
+            known = replace(known, expected=frozenset({value}))
+            if moved:
+                known = replace(known, changed_at=now, foreign="")
+        elif outcome is Outcome.UNKNOWN:
+            known = replace(known, expected=known.expected | {value})
+        self._known[target] = known
+
+    def outcome(self, target: Target) -> Outcome | None:
+        return self._get(target).outcome
+
+    def value(self, target: Target) -> float | None:
+        """The one value known to be in force, None when there is none or two are possible."""
+        expected = self._get(target).expected
+        return next(iter(expected)) if len(expected) == 1 else None
+
+    def changed_at(self, target: Target) -> float | None:
+        return self._get(target).changed_at
+
+    def state(
+        self,
+        target: Target,
+        accepted: float | None,
+        now: float,
+        *,
+        ready: float | None = None,
+        pending: Sequence[Pending] = (),
+        owner: str = "",
+        error: str = "",
+    ) -> TargetState:
+        """The state to report. `owner` is a standing foreign writer, such as an autoscaler bound to the target."""
+        known = self._get(target)
+        recent = known.foreign if known.foreign and now - known.foreign_at < self._yield_for else ""
+        return TargetState(
+            accepted,
+            ready=ready,
+            pending=tuple(pending),
+            last_outcome=known.outcome,
+            last_change=known.changed_at,
+            foreign_writer=owner or recent,
+            error=error,
+        )
+
+    def _get(self, target: Target) -> _Known:
+        return self._known.get(target, _Known())
