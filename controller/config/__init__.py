@@ -7,7 +7,6 @@ from controller.config.models import GovernorConfig, LeverConfig, ObjectiveConfi
 from controller.config.needs import pool_needs
 from controller.config.plugins import Plugin
 from controller.config.schema import json_schema
-from controller.config.units import Rate
 
 __all__ = [
     "ConfigError",
@@ -17,7 +16,6 @@ __all__ = [
     "Plugin",
     "PoolConfig",
     "Problem",
-    "Rate",
     "config_hash",
     "json_schema",
     "load",

@@ -6,8 +6,9 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
 
 from controller.config.errors import BadValue
-from controller.config.units import RATE_PATTERN, Duration, Rate, Ratio, Within, rate, ratio
+from controller.config.units import RATE_PATTERN, Duration, Ratio, Within, rate, ratio
 from controller.core.params import Unit
+from controller.core.rules import Rate
 
 Text = Annotated[str, Strict(), Field(min_length=1)]
 MaybeText = Annotated[str, Strict()]

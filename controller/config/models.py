@@ -25,12 +25,14 @@ from controller.config.fields import (
     Whole,
 )
 from controller.config.plugins import ActuatorPlugin, PolicyPlugin, SourcePlugin
-from controller.config.units import Duration, Rate, Size, Within, duration, ratio
+from controller.config.units import Duration, Size, Within, duration, ratio
 from controller.core.model import Lever, Mode
 from controller.core.params import Unit
 from controller.core.ports import Matcher
+from controller.core.rules import Rate
 from controller.core.signals import Signal
 from controller.core.slo import Objective
+from controller.core.step_model import Profile
 
 PROMISES = (Signal.TTFT, Signal.TPOT, Signal.ITL, Signal.E2E, Signal.QUEUE_TIME, Signal.ERROR_RATIO)
 
@@ -129,7 +131,18 @@ class ProfileConfig(Model):
     attention: Duration = Field(0.0, description="time per prompt token and token of context before it (e)")
     max_num_seqs: Annotated[Whole, Within(ge=1)] = Field(256, description="largest batch of the engine, sequences")
     kv_tokens: Annotated[Whole, Within(ge=1)] | None = Field(None, description="tokens that the KV cache holds")
-    max_batched_tokens: Annotated[Whole, Within(ge=1)] | None = Field(None, description="token budget of one step")
+
+    def to_profile(self) -> Profile:
+        """The core's profile."""
+        return Profile(
+            self.base,
+            self.prefill_token,
+            self.sequence,
+            self.kv_token,
+            self.attention,
+            self.max_num_seqs,
+            self.kv_tokens,
+        )
 
 
 class CooldownConfig(Model):
@@ -142,8 +155,10 @@ class CooldownConfig(Model):
 class RateConfig(Model):
     """How much may change in any stretch of time: `amount/time`, absolute or in percent of the current value."""
 
-    up: RateField = Field(Rate(1.0, True, 60.0), description="largest rise; a percentage always allows one quantum")
-    down: RateField = Field(Rate(1.0, False, 300.0), description="largest fall")
+    up: RateField = Field(
+        Rate(1.0, 60.0, relative=True), description="largest rise; a percentage always allows one quantum"
+    )
+    down: RateField = Field(Rate(1.0, 300.0), description="largest fall")
 
 
 class LeverConfig(Model):
@@ -161,10 +176,12 @@ class LeverConfig(Model):
     cooldown: CooldownConfig = Field(CooldownConfig(), description="rest after a change")  # type: ignore[call-arg]
     rate: RateConfig = Field(RateConfig(), description="speed limits")  # type: ignore[call-arg]
     stabilise: Duration = Field(300.0, description="the highest need of this past counts before anything is lowered")
+    every: Duration = Field(0.0, description="time between decisions that relax; 0s means every tick")
     settle: Duration = Field(0.0, description="time until a change shows in the metrics; no further change before it")
     give_up: PositiveDuration = Field(
         900.0, description="capacity asked for this long ago and still absent is not counted on"
     )
+    yield_for: Duration = Field(900.0, description="how long Governor keeps off a target that somebody else changed")
 
 
 class PoolConfig(Model):
@@ -176,10 +193,14 @@ class PoolConfig(Model):
     )
     labels: LabelsConfig = Field(LabelsConfig(), description="labels that tell replicas, tenants, roles, zones")  # type: ignore[call-arg]
     window: PositiveDuration = Field(60.0, description="control window; at least four scrapes")
+    stale_after: PositiveDuration = Field(60.0, description="age of the newest sample above which nothing is relaxed")
     objectives: tuple[ObjectiveConfig, ...] = Field((), description="the promises")
     workload: WorkloadConfig | None = Field(None, description="Kubernetes object, for ready and wanted replicas")
     gpus_per_replica: Annotated[Whole, Within(ge=0)] = Field(1, description="GPUs that one replica takes, for budgets")
     profile: ProfileConfig | None = Field(None, description="step-time coefficients, where they are known")
+    cold_start: PositiveDuration = Field(
+        180.0, description="time from asking for a replica to a warm one, until measured"
+    )
     levers: dict[Lever, LeverConfig] = Field({}, description="what Governor may move; today: replicas")
 
     @field_validator("objectives", mode="after")
@@ -221,6 +242,8 @@ class FleetGuardConfig(Model):
     """Holds everything when one tick would lower much of the fleet, which is far more often a mistake than a wish."""
 
     share: Share = Field(0.2, description="largest part of pools or GPUs that one tick may lower")
+    hold: Duration = Field(300.0, description="time it holds before lowering goes on in steps of that part")
+    min_pools: Annotated[Whole, Within(ge=1)] = Field(3, description="fewer lowered pools than this are never held")
 
 
 class LedgerConfig(Model):

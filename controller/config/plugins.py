@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from controller import registry
-from controller.config.errors import BadParts, BadValue
+from controller.config.errors import BadParts, BadValue, Path
 from controller.config.report import problems_of
 from controller.config.units import Duration, Ratio, Within
 from controller.core.params import SecretRef, Unit
@@ -104,8 +104,8 @@ def build(config: type[Any], data: Mapping[str, Any]) -> Any:
         raise BadParts(problems_of(error, model)) from error
     try:
         return _instance(config, valid)
-    except ValueError as error:  # a check of the plug-in's own, over several fields
-        raise BadParts([((), str(error), "")]) from error
+    except ValueError as error:
+        raise BadParts([_own_words(error, config)]) from error
 
 
 def choose(group: Group, value: object) -> Plugin:
@@ -122,11 +122,27 @@ def choose(group: Group, value: object) -> Plugin:
             [(("kind",), "is missing" if kind is None else f"{kind!r} is not a name", f"write one of {known}")]
         )
     try:
-        config = registry.plugin(group, kind).Config
+        cls = registry.plugin(group, kind)
     except registry.PluginError as error:
         mistake, _, mend = str(error).rpartition("; ")
         raise BadParts([(("kind",), mistake, mend)]) from error
-    return Plugin(group, kind, build(config, {name: part for name, part in value.items() if name != "kind"}))
+    config: type[Any] = cls.Config
+    settings = build(config, {name: part for name, part in value.items() if name != "kind"})
+    if group is Group.POLICY:
+        try:
+            cls(settings)  # policies are pure, and check in the constructor what several parameters must agree on
+        except ValueError as error:
+            raise BadParts([_own_words(error, config)]) from error
+    return Plugin(group, kind, settings)
+
+
+def _own_words(error: ValueError, config: type[Any]) -> tuple[Path, str, str]:
+    """A plug-in's own check, said as `field: mistake; mend` or shorter."""
+    text = str(error)
+    name, colon, rest = text.partition(": ")
+    path: Path = (name,) if colon and name in {field.name for field in dataclasses.fields(config)} else ()
+    mistake, _, mend = (rest if path else text).partition("; ")
+    return path, mistake, mend
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from controller.config.errors import BadValue
 from controller.core.params import Unit
+from controller.core.rules import Rate
 
 _SECONDS = {
     "w": Decimal(604800),
@@ -115,17 +116,9 @@ def format_size(count: int) -> str:
     return f"{count}B"
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """How much may change in how long: `amount` in the lever's unit, or a share of the current value when `relative`,
-    in any `per` seconds."""
-
-    amount: float
-    relative: bool
-    per: float
-
-    def __str__(self) -> str:
-        return f"{format_ratio(self.amount) if self.relative else f'{self.amount:g}'}/{format_duration(self.per)}"
+def format_rate(value: Rate) -> str:
+    """Rate(1.0, 60.0, relative) -> "100%/1m"."""
+    return f"{format_ratio(value.amount) if value.relative else f'{value.amount:g}'}/{format_duration(value.period)}"
 
 
 def rate(value: object) -> Rate:
@@ -134,15 +127,15 @@ def rate(value: object) -> Rate:
     if not isinstance(value, str) or value.count("/") != 1:
         raise BadValue(f"{value!r} is not a rate", mend)
     left, right = (part.strip() for part in value.split("/"))
-    per = duration(right)
+    period = duration(right)
     if not re.fullmatch(r"\d+(\.\d+)?%?", left, re.ASCII):
         raise BadValue(f"{left!r} is not an amount", mend)
     amount = ratio(left) if left.endswith("%") else float(left)
-    if not 0 < amount < math.inf or per == 0:
+    if not 0 < amount < math.inf or period == 0:
         raise BadValue(
             f"{value!r} allows no change at all", "write a rate above zero, or mode: observe to stop a lever"
         )
-    return Rate(amount, left.endswith("%"), per)
+    return Rate(amount, period, relative=left.endswith("%"))
 
 
 @dataclass(frozen=True, slots=True)
