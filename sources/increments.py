@@ -80,6 +80,11 @@ class Increments:
         return self._newest
 
     @property
+    def base(self) -> float | None:
+        """Since when increments are being added up, unix seconds; None before the first observation."""
+        return self._base
+
+    @property
     def names(self) -> frozenset[str]:
         """Sample names that can be of use to these pools; all others may be left out of a frame."""
         return self._selector.names

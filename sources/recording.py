@@ -1,0 +1,106 @@
+"""A recording as a source: what Prometheus or the engine said then, given again tick by tick."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import ClassVar
+
+from controller.core.observation import Observation
+from controller.core.params import param
+from controller.core.ports import PoolNeeds
+from sources import facts
+from sources.frames import Frame, Layout
+from sources.increments import LONGEST_GAP, Increments
+from sources.recording_file import Recording, RecordingError
+
+_HOLD = 2.5  # intervals during which the newest frame still stands for the present
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingConfig:
+    """Where the recording is."""
+
+    path: str = param("the recording, made by `governor record` or `governor import`")
+    damaged: bool = param("read a damaged file up to the damage instead of refusing it", False)
+
+
+class RecordingSource:
+    """Implements ``ports.Source``. Raises RecordingError when the file cannot be opened or is no recording; damage
+    further on is told in the observation.
+
+    `observe` takes times that move forward and may be coarser or finer than the frames. Between two frames the newest
+    one stands, with its age; once that age says that frames are missing, the observation carries an error, and what was
+    counted meanwhile is in the next good one.
+    """
+
+    Config: ClassVar[type[RecordingConfig]] = RecordingConfig
+
+    def __init__(self, config: RecordingConfig, needs: Sequence[PoolNeeds]) -> None:
+        self.recording = Recording(Path(config.path), damaged=config.damaged)
+        self._interval = self.recording.header.interval
+        is_facts = self.recording.header.kind == "facts"
+        self._increments = Increments(
+            needs,
+            contract=facts.contract(self.recording.header.facts) if is_facts else None,
+            pool_first=is_facts,
+            longest_gap=max(LONGEST_GAP, 5 * self._interval),
+        )
+        self._layout = Layout()
+        self._frames = self.recording.frames(self._layout)
+        self._next: Frame | None = None
+        self._ended = False
+        self._damage = ""
+        self._at: float | None = None
+
+    def times(self) -> tuple[float, ...]:
+        """The times of the frames, unix seconds: the natural ticks of a rehearsal. Raises RecordingError on damage."""
+        return self.recording.times()
+
+    def observe(self, at: float, deadline: float) -> Observation:  # noqa: ARG002 - the port has it
+        """Everything recorded since the previous call. `deadline` is not needed: the disk is near."""
+        since = self._increments.base
+        if self._at is not None and at <= self._at:
+            return Observation(at, since, error=f"a recording runs forward only; {self._at:.3f} was observed before")
+        self._at = at
+        while (frame := self._peek()) is not None and frame.at <= at:
+            self._increments.feed(frame)
+            self._next = None
+        newest = self._increments.newest
+        if self._damage and newest is None:
+            return Observation(at, None, error=self._damage)
+        if newest is None:
+            begins = "it has no frames" if frame is None else f"it begins at {frame.at:.3f}"
+            return Observation(at, None, error=f"{self.recording.path}: nothing recorded before {at:.3f}; {begins}")
+        if at - newest > _HOLD * self._interval:
+            then = self._damage or ("it ended" if frame is None else f"the next is at {frame.at:.3f}")
+            return Observation(
+                at,
+                since,
+                error=f"no sample since {newest:.3f}, {at - newest:.1f} s ago, in {self.recording.path}; {then}",
+            )
+        if not self._increments.matched:
+            return Observation(at, since, error=self._unmatched())
+        return self._increments.take(at)
+
+    def close(self) -> None:
+        self._frames.close()
+
+    def _peek(self) -> Frame | None:
+        if self._next is None and not self._ended:
+            try:
+                self._next = next(self._frames, None)
+                self._ended = self._next is None
+            except RecordingError as error:
+                self._damage, self._ended = str(error), True
+        return self._next
+
+    def _unmatched(self) -> str:
+        values: dict[str, set[str]] = {}
+        for _, pairs in self._layout.keys:
+            for name, value in pairs:
+                values.setdefault(name, set()).add(value)
+        common = [f"{name}={next(iter(found))!r}" for name, found in sorted(values.items()) if len(found) == 1]
+        several = [name for name, found in sorted(values.items()) if len(found) > 1]
+        shown = ", ".join(islice([*common, *several], 12)) or "none"
+        return f"no series of {self.recording.path} matches the selector of any pool; its labels are {shown}"
