@@ -52,7 +52,15 @@ SIGNAL_FACTS: Mapping[Signal, tuple[frozenset[Fact], ...]] = {
     Signal.RETRY_SHARE: _ways((_F.RETRIES, _F.ARRIVED)),
     Signal.PROMPT_TOKEN_RATE: _ways((_F.PROMPT_TOKENS,)),
     Signal.GENERATION_TOKEN_RATE: _ways((_F.GENERATION_TOKENS,)),
-    Signal.ERROR_RATIO: _ways((_F.ERRORS, _F.FINISHED), (_F.ERRORS, _F.RESPONSES), (_F.ERRORS, _F.ARRIVED)),
+    # errors, rejections and time-outs are disjoint in every contract: what an engine tells apart is added up
+    Signal.ERROR_RATIO: _ways(
+        (_F.ERRORS, _F.REJECTED, _F.TIMEOUTS, _F.FINISHED),
+        (_F.ERRORS, _F.REJECTED, _F.FINISHED),
+        (_F.ERRORS, _F.TIMEOUTS, _F.FINISHED),
+        (_F.ERRORS, _F.FINISHED),
+        (_F.ERRORS, _F.RESPONSES),
+        (_F.ERRORS, _F.ARRIVED),
+    ),
     Signal.TIMEOUTS: _ways((_F.TIMEOUTS,)),
     Signal.ABORTS: _ways((_F.ABORTED,), (_F.RESPONSES, _F.FINISHED)),
     Signal.PREEMPTIONS: _ways((_F.PREEMPTIONS,)),

@@ -10,18 +10,19 @@ from sources.contracts.contract import Candidate, Contract
 _SUFFIXES = ("_bucket", "_count", "_sum", "_created")
 
 
-def resolve(contract: Contract, names: Container[str]) -> Mapping[Fact, Candidate | str]:
+def resolve(contract: Contract, names: Container[str], *, kind: str = "") -> Mapping[Fact, Candidate | str]:
     """The chosen candidate per fact, or the reason why the fact is unsupported.
 
     `names` are the exposed sample names; of a histogram its base name or ``_bucket`` will do. Candidates that are
-    exposed win over those whose series are merely not born yet; otherwise the order of the contract decides.
+    exposed win over those whose series are merely not born yet; otherwise the order of the contract decides. `kind` is
+    the workload's kind (Deployment, ...): with it, candidates for other kinds are left out.
     """
-    return {fact: _choose(contract, fact, names) for fact in Fact}
+    return {fact: _choose(contract, fact, names, kind) for fact in Fact}
 
 
 def identify(names: Iterable[str]) -> tuple[str, ...]:
     """Engines whose marks appear among `names`, in the order of the contracts' names."""
-    exposed = frozenset(names)
+    exposed = frozenset(spelling for name in names for spelling in (name, base_name(name)))
     return tuple(engine for engine in engines() if any(_marked(load(engine), name) for name in exposed))
 
 
@@ -30,10 +31,14 @@ def base_name(name: str) -> str:
     return next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
 
 
-def _choose(contract: Contract, fact: Fact, names: Container[str]) -> Candidate | str:
+def _choose(contract: Contract, fact: Fact, names: Container[str], kind: str) -> Candidate | str:
     if fact in contract.unsupported:
         return contract.unsupported[fact]
-    candidates = contract.candidates[fact]
+    candidates = [
+        candidate for candidate in contract.candidates[fact] if not kind or candidate.workload_kind in ("", kind)
+    ]
+    if not candidates:
+        return f"{contract.title} does not tell it for a {kind}"
     for present in (_exposed, _to_be_born):
         for candidate in candidates:
             if present(candidate, names):
