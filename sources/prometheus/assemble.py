@@ -1,0 +1,209 @@
+"""Assemble: rows of one answer to values per pool, replica and tenant. Pure.
+
+Pods of one pool may have different bucket edges (a rolling upgrade, an override on one pod). Summed by ``le`` their
+counts are not cumulative any more, so only the edges that all of them have are kept: coarser, and true.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from controller.core.facts import Kind
+from controller.core.observation import HistogramIncrement
+from controller.core.ports import PoolNeeds
+from sources.prometheus.plan import Part, Question, tenant
+from sources.prometheus.promql import PART
+from sources.prometheus.targets import Targets
+from sources.prometheus.transport import Row
+
+_AMBIGUOUS = "the endpoint serves several pools and this metric does not name the model"
+Edges = Mapping[str, frozenset[float]]  # part -> edges that all series have, as on the wire
+
+
+@dataclass(slots=True)
+class Values:
+    """What one pool got from one question. The key "" of `replicas` is a row that names no replica."""
+
+    numbers: dict[str, float] = field(default_factory=dict)
+    histograms: dict[str, HistogramIncrement] = field(default_factory=dict)
+    number: float | None = None
+    histogram: HistogramIncrement | None = None
+    tenant_numbers: dict[str, float] = field(default_factory=dict)
+    tenant_histograms: dict[str, HistogramIncrement] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class _Cell:
+    """Rows of one replica (or tenant) by part: values to combine, or buckets to add (the edge None is the sum)."""
+
+    values: dict[str, list[float]] = field(default_factory=dict)
+    buckets: dict[str, dict[float | None, float]] = field(default_factory=dict)
+
+
+def values(question: Question, rows: Iterable[Row], targets: Targets, edges: Mapping[str, Edges]) -> dict[str, Values]:
+    """Values by pool. `edges` are the common edges per pool, where they are known to differ."""
+    parts = {part.tag: part for part in question.parts}
+    cells: dict[str, dict[str, _Cell]] = {}
+    used: dict[str, dict[str, None]] = {}
+    ambiguous: set[str] = set()
+    infos: dict[tuple[str, str, str], float] = {}
+    for row, value in rows:
+        part = parts.get(row.get(PART, ""))
+        if part is None:
+            continue
+        for pool, member in _owners(question, part, row, targets, ambiguous):
+            cell = cells.setdefault(pool, {}).setdefault(member, _Cell())
+            used.setdefault(pool, {})[part.candidate.metric] = None
+            if question.fact.kind is Kind.HISTOGRAM:
+                key = float(row["le"]) if "le" in row else None
+                buckets = cell.buckets.setdefault(part.tag, {})
+                buckets[key] = buckets.get(key, 0.0) + value
+            elif part.candidate.value_label:
+                newest = infos.get((pool, member, part.tag))
+                if newest is None or value > newest:
+                    infos[pool, member, part.tag] = value
+                    cell.values[part.tag] = [_names_in(row.get(part.candidate.value_label, ""))]
+            else:
+                cell.values.setdefault(part.tag, []).append(value)
+    found = {pool: _values(question, parts, of, edges.get(pool, {})) for pool, of in cells.items()}
+    for pool, of in found.items():
+        of.metrics = tuple(used[pool])
+    for pool in ambiguous:
+        found.setdefault(pool, Values()).problem = _AMBIGUOUS
+    return found
+
+
+def common_edges(question: Question, rows: Iterable[Row], targets: Targets) -> dict[str, Edges]:
+    """From the answer to ``Question.grid``: per pool and part, the edges that every series has. "10" and "10.0" are one
+    edge."""
+    parts = {part.tag: part for part in question.parts}
+    counts: dict[str, dict[str, dict[float, float]]] = {}
+    for row, count in rows:
+        part = parts.get(row.get(PART, ""))
+        if part is None or "le" not in row:
+            continue
+        for pool, _ in _owners(question, part, row, targets, set()):
+            of = counts.setdefault(pool, {}).setdefault(part.tag, {})
+            edge = float(row["le"])
+            of[edge] = of.get(edge, 0.0) + count
+    return {
+        pool: {
+            tag: frozenset(edge for edge, count in of.items() if count == max(of.values()))
+            for tag, of in by_tag.items()
+        }
+        for pool, by_tag in counts.items()
+    }
+
+
+def _owners(
+    question: Question, part: Part, row: Mapping[str, str], targets: Targets, ambiguous: set[str]
+) -> Sequence[tuple[str, str]]:
+    """(pool, replica or tenant) of a row."""
+    family = question.family
+    pools = part.place.pools(row)
+    if question.by_tenant:
+        member_of = {pool.pool: row.get(tenant(pool, family), "") for pool in pools}
+    else:
+        member_of = {pool.pool: _replica(part, pool, row) for pool in pools}
+    if not part.by_target:
+        return tuple(member_of.items())
+    seats = targets.pool_of(row)
+    if len(seats) > 1:
+        ambiguous.update(name for name in member_of if name in seats)
+        return ()
+    return tuple((name, member) for name, member in member_of.items() if name in seats)
+
+
+def _replica(part: Part, pool: PoolNeeds, row: Mapping[str, str]) -> str:
+    if part.candidate.workload_labels and not part.candidate.workload_kind:
+        return next((row[label] for label in part.candidate.workload_labels if row.get(label)), "")
+    if pool.replica_label in part.labels:
+        return row.get(pool.replica_label) or row.get("instance", "")
+    return ""
+
+
+def _values(question: Question, parts: Mapping[str, Part], cells: Mapping[str, _Cell], edges: Edges) -> Values:
+    found = Values()
+    candidate = question.parts[0].candidate
+    if question.fact.kind is Kind.HISTOGRAM:
+        each = {member: _histogram(parts, cell.buckets, {}) for member, cell in cells.items()}
+        histograms = {member: h for member, h in each.items() if h is not None}
+        if question.by_tenant:
+            found.tenant_histograms = {member: h for member, h in histograms.items() if member}
+        else:
+            found.histograms = histograms
+        found.histogram = _histogram(parts, _added(cells.values()), edges)
+        if found.histogram is None:
+            found.problem = f"{candidate.metric}: buckets without a sum or a count"
+        return found
+    numbers = {member: _number(question, parts, cell.values) for member, cell in cells.items()}
+    found.number = _combine(candidate.across, list(numbers.values()))
+    if question.by_tenant:
+        found.tenant_numbers = {member: n for member, n in numbers.items() if member}
+    else:
+        found.numbers = numbers
+    return found
+
+
+def _number(question: Question, parts: Mapping[str, Part], values: Mapping[str, Sequence[float]]) -> float:
+    """The rows of one replica: each candidate is the sum of its parts. Of a gauge, or where candidates read the same
+    thing side by side (a platform exporter), the best candidate counts; counters of several targets add up."""
+    by_candidate: dict[str, float] = {}
+    for tag, of in values.items():
+        candidate = parts[tag].candidate
+        first = tag.partition(".")[0]
+        by_candidate[first] = by_candidate.get(first, 0.0) + _combine(candidate.within, of) * candidate.scale
+    if question.fact.kind is Kind.GAUGE or question.family.platform:
+        return by_candidate[min(by_candidate, key=int)]
+    return math.fsum(by_candidate.values())
+
+
+def _added(cells: Iterable[_Cell]) -> dict[str, dict[float | None, float]]:
+    total: dict[str, dict[float | None, float]] = {}
+    for cell in cells:
+        for tag, buckets in cell.buckets.items():
+            of = total.setdefault(tag, {})
+            for edge, count in buckets.items():
+                of[edge] = of.get(edge, 0.0) + count
+    return total
+
+
+def _histogram(
+    parts: Mapping[str, Part], by_part: Mapping[str, Mapping[float | None, float]], edges: Edges
+) -> HistogramIncrement | None:
+    """One histogram of all parts, on the edges that all of them have, in seconds. None without a sum or a count."""
+    scaled: list[dict[float, float]] = []
+    total = 0.0
+    for tag, buckets in by_part.items():
+        if None not in buckets or math.inf not in buckets:
+            return None
+        scale = parts[tag].candidate.scale
+        total += buckets[None] * scale
+        keep = edges.get(tag)
+        scaled.append(
+            {
+                (edge * scale if math.isfinite(edge) else edge): count
+                for edge, count in buckets.items()
+                if edge is not None and (keep is None or edge in keep or edge == math.inf)
+            }
+        )
+    if not scaled:
+        return None
+    common = sorted(frozenset.intersection(*(frozenset(of) for of in scaled)))
+    # A restart that only some buckets show as a fall can leave a lower bucket above a higher one.
+    cumulative = tuple(accumulate((math.fsum(of[edge] for of in scaled) for edge in common), max))
+    return HistogramIncrement(tuple(common[:-1]), cumulative[:-1], cumulative[-1], total)
+
+
+def _combine(how: str, numbers: Sequence[float]) -> float:
+    if how == "max":
+        return max(numbers)
+    total = math.fsum(numbers)
+    return total / len(numbers) if how == "mean" else total
+
+
+def _names_in(text: str) -> float:
+    return float(len([name for name in text.split(",") if name.strip()]))

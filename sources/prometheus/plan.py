@@ -1,0 +1,155 @@
+"""Plan: one question per fact for all pools of a family, however many pools there are. Pure.
+
+A question is made of parts, one for each candidate that exists and each of its `plus`; every row says from which part
+it came, so that candidates with different scales or bucket edges may answer together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.core.facts import Fact, Kind
+from controller.core.ports import PoolNeeds
+from sources.contracts.contract import Candidate
+from sources.prometheus.discovery import Found, alive
+from sources.prometheus.family import ByLabels, ByWorkload, Family
+from sources.prometheus.promql import TARGET, Reader, offset, selector
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One candidate, where its rows belong and by what it is grouped. `older` selects better candidates of the same
+    targets; `by_target` says that only the target tells the pool."""
+
+    tag: str
+    candidate: Candidate
+    place: ByLabels | ByWorkload
+    labels: tuple[str, ...]
+    by_target: bool = False
+    older: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One fact of one family. `by_tenant` marks the second reading of a fact that is wanted per replica and per tenant:
+    the product of both would be a row for each pair."""
+
+    family: Family
+    fact: Fact
+    parts: tuple[Part, ...]
+    by_tenant: bool = False
+
+    @property
+    def key(self) -> tuple[str, Fact, bool]:
+        return self.family.contract.engine, self.fact, self.by_tenant
+
+    def promql(self, back: float | None, up: str) -> str:
+        """The query. `back` is the seconds since the previous observation, None for gauges only."""
+        return " or ".join(_expression(part, self.fact, back, up) for part in self.parts)
+
+    def grid(self) -> str:
+        """How many series have each edge of this histogram; empty when none of its parts has edges."""
+        return " or ".join(
+            Reader(part.labels, part.place.matchers).grid(part.tag, part.candidate)
+            for part in self.parts
+            if part.candidate.kind == "histogram"
+        )
+
+
+def questions(family: Family, found: Found) -> tuple[Question, ...]:
+    """What to ask for a family at each tick."""
+    asked: list[Question] = []
+    for fact in sorted(family.facts):
+        per_replica = fact.kind is Kind.GAUGE or any(fact in pool.replica_facts for pool in family.pools)
+        per_tenant = any(fact in pool.tenant_facts for pool in family.pools)
+        splits = [(per_replica, False)] if per_replica or not per_tenant else []
+        for replica, tenant in (*splits, *([(False, True)] if per_tenant else [])):
+            parts = _parts(family, fact, found, replica, tenant)
+            if parts:
+                asked.append(Question(family, fact, parts, tenant))
+    return tuple(asked)
+
+
+def sightings(family: Family, found: Found) -> str:
+    """The query for the targets of a family: one row per target, its value the time of its newest sample."""
+    names = alive(family, found)
+    if family.platform or not names:
+        return ""
+    blind = () if found.named else (family.contract.model_label,)
+    place = ByLabels(family, blind)
+    own = {label for pool in family.pools for label in (pool.replica_label, role(pool, family), pool.zone_label)}
+    labels = dict.fromkeys((*place.labels, *TARGET, *sorted(own - {""})))
+    stamps = " or ".join(f"timestamp({selector(name, place.matchers)})" for name in names)
+    return f"max by ({','.join(labels)}) ({stamps})"
+
+
+def role(pool: PoolNeeds, family: Family) -> str:
+    """The label that tells prefill from decode."""
+    return pool.role_label or family.contract.role_label
+
+
+def tenant(pool: PoolNeeds, family: Family) -> str:
+    """The label that names the tenant."""
+    return pool.tenant_label or family.contract.tenant_label
+
+
+def _parts(family: Family, fact: Fact, found: Found, per_replica: bool, per_tenant: bool) -> tuple[Part, ...]:
+    candidates = list(enumerate(family.contract.candidates[fact]))
+    exposed = [(i, c) for i, c in candidates if found.has(c)]
+    # Series may be born with their first event: ask for the best one even before it exists, or its birth is missed.
+    chosen = exposed or (candidates if family.platform else candidates[:1])
+    parts: list[Part] = []
+    for position, (i, candidate) in enumerate(chosen):
+        older = ""
+        if position and not family.platform:
+            older = _presence([c for _, c in chosen[:position]])
+        for j, part in enumerate(candidate.parts):
+            place = _place(family, part if part.workload_labels else candidate)
+            if place is not None:
+                parts.append(_part(family, f"{i}.{j}", part, place, older, per_replica, per_tenant))
+    return tuple(parts)
+
+
+def _part(
+    family: Family,
+    tag: str,
+    candidate: Candidate,
+    place: ByLabels | ByWorkload,
+    older: str,
+    per_replica: bool,
+    per_tenant: bool,
+) -> Part:
+    labels = list(place.labels)
+    model = family.contract.model_label
+    by_model = any(m.label == model for pool in family.pools for m in pool.matchers)
+    by_target = not family.platform and candidate.no_model and by_model
+    if by_target:
+        labels += TARGET
+    summed = candidate.kind in ("histogram", "mean") or candidate.within == candidate.across == "sum"
+    if not family.platform and (per_replica or not summed):
+        labels += [*(pool.replica_label for pool in family.pools), "instance"]
+    if per_tenant:
+        labels += [tenant(pool, family) for pool in family.pools]
+    return Part(tag, candidate, place, tuple(dict.fromkeys(label for label in labels if label)), by_target, older)
+
+
+def _place(family: Family, candidate: Candidate) -> ByLabels | ByWorkload | None:
+    if not family.platform:
+        return ByLabels(family, family.blind(candidate))
+    place = ByWorkload(family.pools, candidate)
+    return None if place.empty else place
+
+
+def _presence(better: Sequence[Candidate]) -> str:
+    names = [f"{c.metric}_count" if c.kind == "histogram" else c.metric for c in better]
+    return names[0] if len(names) == 1 else f"({' or '.join(names)})"
+
+
+def _expression(part: Part, fact: Fact, back: float | None, up: str) -> str:
+    reader = Reader(part.labels, part.place.matchers, offset(back) if back is not None else "", up)
+    if fact.kind is Kind.GAUGE:
+        return reader.gauge(part.tag, part.candidate, part.older)
+    if part.candidate.kind == "histogram":
+        return reader.histogram(part.tag, part.candidate, part.older)
+    if part.candidate.kind == "mean":
+        return reader.mean(part.tag, part.candidate, part.older)
+    return reader.counter(part.tag, part.candidate, part.older)

@@ -1,0 +1,163 @@
+"""Pools: all answers of a tick to the facts of each pool. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controller.core.facts import Fact, Kind
+from controller.core.observation import Facts, HistogramIncrement, PoolFacts, ReplicaFacts
+from controller.core.ports import PoolNeeds
+from sources.contracts.contract import Candidate
+from sources.contracts.resolve import resolve
+from sources.prometheus.assemble import Values
+from sources.prometheus.discovery import Found
+from sources.prometheus.family import Family, wanted
+from sources.prometheus.plan import Question
+from sources.prometheus.targets import Endpoint, Seat, Targets
+from sources.prometheus.transport import Answer
+
+
+@dataclass(slots=True)
+class Gathered:
+    """The answers of one tick. `got` holds per pool and fact what came, `failures` why a question has no answer."""
+
+    families: Sequence[tuple[Family, Found]]
+    got: dict[str, dict[Fact, list[Values]]] = field(default_factory=dict)
+    asked: set[tuple[str, Fact]] = field(default_factory=set)
+    failures: dict[tuple[str, Fact], str] = field(default_factory=dict)
+    warnings: set[str] = field(default_factory=set)
+    answered: bool = False
+
+    def take(self, question: Question, found: Mapping[str, Values], answer: Answer) -> None:
+        self.answered = True
+        self.asked.add((question.family.contract.engine, question.fact))
+        self.warnings.update(answer.warnings)
+        for pool, of in found.items():
+            self.got.setdefault(pool, {}).setdefault(question.fact, []).append(of)
+
+    def fail(self, question: Question, why: str) -> None:
+        self.failures[question.family.contract.engine, question.fact] = why
+
+
+@dataclass(slots=True)
+class _Bag:
+    """Facts of one pool, replica or tenant while they are collected."""
+
+    histograms: dict[Fact, HistogramIncrement] = field(default_factory=dict)
+    counters: dict[Fact, float] = field(default_factory=dict)
+    gauges: dict[Fact, float] = field(default_factory=dict)
+
+    def put(self, fact: Fact, number: float | None, histogram: HistogramIncrement | None) -> None:
+        if histogram is not None:
+            self.histograms[fact] = histogram
+        elif number is not None:
+            (self.gauges if fact.kind is Kind.GAUGE else self.counters)[fact] = number
+
+
+def pool_facts(
+    pool: PoolNeeds, gathered: Gathered, targets: Targets, moment: float, lag: float, increments: bool
+) -> PoolFacts:
+    """The facts of one pool. `moment` is when the queries were evaluated, on the backend's clock; the slot is `lag`
+    later. `increments` says that counters could be read at all."""
+    own = _Bag()
+    replicas: dict[str, _Bag] = {}
+    tenants: dict[str, _Bag] = {}
+    sources: dict[Fact, str] = {}
+    failed: dict[Fact, str] = {}
+    for fact, several in gathered.got.get(pool.pool, {}).items():
+        if fact not in wanted(pool):
+            continue
+        for of in several:
+            if of.problem:
+                failed[fact] = of.problem
+                continue
+            sources[fact] = " + ".join(of.metrics)
+            own.put(fact, of.number, of.histogram)
+            for member in of.numbers.keys() | of.histograms.keys():
+                replicas.setdefault(member, _Bag()).put(fact, of.numbers.get(member), of.histograms.get(member))
+            if fact in pool.tenant_facts:
+                for member in of.tenant_numbers.keys() | of.tenant_histograms.keys():
+                    bag = tenants.setdefault(member, _Bag())
+                    bag.put(fact, of.tenant_numbers.get(member), of.tenant_histograms.get(member))
+    unsupported, unborn = _absent(pool, gathered, sources)
+    seats = _by_replica(pool, targets)
+    if any(target.up is not False for several in seats.values() for _, target in several):
+        for fact, metric in unborn.items():
+            if not increments and fact.kind is not Kind.GAUGE:
+                continue
+            own.put(fact, 0.0, HistogramIncrement((), (), 0.0, 0.0) if fact.kind is Kind.HISTOGRAM else None)
+            sources[fact] = metric
+    if not any(pool.pool in found.by_pool for family, found in gathered.families if not family.platform):
+        failed = dict.fromkeys(wanted(pool), f"no series matches the selector of pool {pool.pool}")
+    failed |= {
+        fact: why
+        for (engine, fact), why in gathered.failures.items()
+        if fact in wanted(pool) and any(f.contract.engine == engine and pool in f.pools for f, _ in gathered.families)
+    }
+    health = [target.up for several in seats.values() for _, target in several]
+    return PoolFacts(
+        own.histograms,
+        own.counters,
+        own.gauges,
+        replicas={
+            name: _replica(several, replicas.get(name, _Bag()), pool, moment, lag)
+            for name, several in seats.items()
+            if name
+        },
+        tenants={name: Facts(bag.histograms, bag.counters, bag.gauges) for name, bag in tenants.items()},
+        sources=sources,
+        unsupported=unsupported,
+        partial="; ".join(sorted(gathered.warnings)),
+        failed=failed,
+        targets_up=None if None in health or not targets.has_up else health.count(True),
+        targets_down=health.count(False),
+    )
+
+
+def _absent(pool: PoolNeeds, gathered: Gathered, got: Mapping[Fact, str]) -> tuple[dict[Fact, str], dict[Fact, str]]:
+    """Facts without rows: why the engine cannot give them, and which are zero until their first event."""
+    unsupported: dict[Fact, str] = {}
+    unborn: dict[Fact, str] = {}
+    served = {fact for family, _ in gathered.families if pool in family.pools for fact in family.facts}
+    for family, found in gathered.families:
+        if pool not in family.pools or family.platform:
+            continue
+        names = found.by_pool.get(pool.pool, frozenset())
+        resolved = resolve(family.contract, names | {name.removesuffix("_count") for name in names}) if names else {}
+        for fact in wanted(pool) - got.keys():
+            choice = family.contract.unsupported.get(fact) if fact not in served else resolved.get(fact)
+            if isinstance(choice, str):
+                if fact in family.contract.candidates or fact not in served:
+                    unsupported[fact] = choice
+            elif choice is not None and (family.contract.engine, fact) in gathered.asked and _unborn(choice, names):
+                unborn[fact] = choice.metric
+    return unsupported, unborn
+
+
+def _unborn(candidate: Candidate, names: frozenset[str]) -> bool:
+    return any(name in names for name in candidate.born_with)
+
+
+def _by_replica(pool: PoolNeeds, targets: Targets) -> dict[str, list[tuple[Seat, Endpoint]]]:
+    found: dict[str, list[tuple[Seat, Endpoint]]] = {}
+    for seat, target in targets.of(pool.pool):
+        found.setdefault(seat.replica, []).append((seat, target))
+    return found
+
+
+def _replica(
+    several: Sequence[tuple[Seat, Endpoint]], bag: _Bag, pool: PoolNeeds, moment: float, lag: float
+) -> ReplicaFacts:
+    """One replica, which may have several endpoints (data-parallel ranks): as healthy as its worst one."""
+    wanted_here = pool.replica_facts
+    started = [target.since for _, target in several if target.since is not None]
+    seat = several[0][0]
+    return ReplicaFacts(
+        {fact: h for fact, h in bag.histograms.items() if fact in wanted_here},
+        {fact: n for fact, n in bag.counters.items() if fact in wanted_here},
+        {fact: n for fact, n in bag.gauges.items() if fact in wanted_here},
+        up=all(target.up is not False for _, target in several),
+        age=max(0.0, moment - min(target.seen for _, target in several) + lag),
+        started_at=max(started, default=None),
+        role=seat.role,
+        zone=seat.zone,
+    )

@@ -1,0 +1,211 @@
+"""PrometheusSource: one observation of the whole fleet per tick, within one deadline."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from controller.core.facts import Fact, Kind
+from controller.core.observation import Observation
+from controller.core.ports import PoolNeeds
+from sources.prometheus.assemble import Edges, Values, common_edges, values
+from sources.prometheus.config import PrometheusConfig
+from sources.prometheus.discovery import Found, question, read
+from sources.prometheus.errors import PrometheusError, TimedOut
+from sources.prometheus.family import Family, families
+from sources.prometheus.plan import Question, questions, sightings
+from sources.prometheus.pools import Gathered, pool_facts
+from sources.prometheus.promql import one_of, selector
+from sources.prometheus.rules import recorded
+from sources.prometheus.targets import Targets
+from sources.prometheus.transport import Answer, Transport
+
+# An increment over a longer gap would arrive as one burst of a past that no window of the loop still holds, and
+# restarts and births inside it could not be told; so reading starts anew, as after a start.
+GAP = 300.0
+_PAST = 60.0  # a slot this old is history, not the present that was late
+_Key = tuple[str, Fact, bool]
+
+
+@dataclass(slots=True)
+class _Eyes:
+    """What is known of one family between ticks."""
+
+    family: Family
+    found: Found = field(default_factory=Found)
+    questions: tuple[Question, ...] = ()
+    looked_at: float | None = None
+    edges: dict[_Key, dict[str, Edges]] = field(default_factory=dict)
+
+
+class PrometheusSource:
+    """Reads Prometheus, or anything that speaks its query API. Not safe for concurrent ``observe`` calls.
+
+    The number of queries of a tick depends on the facts that are needed, never on the number of pools or replicas.
+    """
+
+    Config = PrometheusConfig
+
+    def __init__(
+        self, config: PrometheusConfig, needs: Sequence[PoolNeeds], *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._config = config
+        self._needs = tuple(needs)
+        self._clock = clock
+        self._transport = Transport(config)
+        self._workers = ThreadPoolExecutor(config.concurrency, thread_name_prefix="prometheus")
+        self._eyes = [_Eyes(family) for family in families(needs)]
+        self._targets = Targets()
+        self._since: float | None = None
+        self._read_at: dict[_Key, float] = {}  # when each question was last answered: a failed one loses nothing
+
+    def observe(self, at: float, deadline: float) -> Observation:
+        """See ``Source``. A fact whose query failed is in ``failed``; its increment comes with the next answer."""
+        until = time.monotonic() + deadline
+        if self._since is not None and not self._since < at <= self._since + GAP:
+            self._since = None
+            self._read_at.clear()
+        since = self._since
+        try:
+            self._look(self._moment(at)[0], until)
+            moment, lag = self._moment(at)  # again: the first answer tells how far the clocks are apart
+            seen = self._sight(moment, until)
+            gathered = self._ask(moment, until)
+        except PrometheusError as error:
+            return Observation(at, since, error=str(error))
+        gathered.warnings |= seen
+        if gathered.failures and not gathered.answered:
+            return Observation(at, since, error=next(iter(gathered.failures.values())))
+        self._since = at
+        pools = {
+            pool.pool: pool_facts(pool, gathered, self._targets, moment, lag, since is not None) for pool in self._needs
+        }
+        return Observation(at, since, pools)
+
+    def close(self) -> None:
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        self._transport.close()
+
+    def _moment(self, at: float) -> tuple[float, float]:
+        """When to evaluate the slot `at`, on the backend's clock, and how much later the slot is.
+
+        Evaluated ahead of the backend's clock, the same newest sample would be read as now and as before, and what it
+        counted would be lost; so the present is read `delay` behind it. The past is read as it stands."""
+        now = self._clock()
+        if at < now - _PAST:
+            return at, 0.0
+        moment = min(at, now - self._config.delay)
+        return moment + self._transport.skew, at - moment
+
+    # --- the three rounds of a tick ---
+
+    def _look(self, moment: float, until: float) -> None:
+        """Find out what exists, now and then. A failed look keeps the older finding, if there is one."""
+        due = [eyes for eyes in self._eyes if eyes.family.names() and self._is_due(eyes, moment)]
+        answers = self._all({str(i): question(eyes.family) for i, eyes in enumerate(due)}, moment, until)
+        for eyes, answer in zip(due, answers.values(), strict=True):
+            if isinstance(answer, PrometheusError):
+                if eyes.looked_at is None:
+                    raise answer
+                continue
+            eyes.found = read(eyes.family, answer.rows)
+            eyes.questions = questions(eyes.family, eyes.found)
+            eyes.looked_at = moment
+            eyes.edges.clear()
+
+    def _is_due(self, eyes: _Eyes, moment: float) -> bool:
+        if eyes.looked_at is None or not eyes.found.names:
+            return True  # nothing there costs nothing to ask, and something may have started
+        return not eyes.looked_at <= moment < eyes.looked_at + self._config.refresh
+
+    def _sight(self, moment: float, until: float) -> set[str]:
+        """See which targets there are, before asking anything that depends on it. Gives the warnings."""
+        asked = {str(i): query for i, eyes in enumerate(self._eyes) if (query := sightings(eyes.family, eyes.found))}
+        if not asked:
+            return set()
+        jobs = {job for eyes in self._eyes for job in eyes.found.jobs if not eyes.family.platform}
+        health = (*one_of("job", jobs),)
+        asked["up"] = f"{selector('up', health)} or {selector('process_start_time_seconds', health)}"
+        answers = self._all(asked, moment, until)
+        first = self._since is None
+        warnings: set[str] = set()
+        for key, answer in answers.items():
+            if isinstance(answer, PrometheusError):
+                continue  # the targets of before stay, and age
+            warnings.update(answer.warnings)
+            if key != "up":
+                eyes = self._eyes[int(key)]
+                if self._targets.sight(eyes.family, bool(eyes.found.named), answer.rows, first):
+                    eyes.edges.clear()
+        if isinstance(health_rows := answers["up"], Answer):
+            self._targets.health(health_rows.rows, moment, GAP)
+        return warnings
+
+    def _ask(self, moment: float, until: float) -> Gathered:
+        """All facts, and the bucket edges of histograms where pods came or the look was renewed."""
+        asked: dict[str, str] = {}
+        of: dict[str, tuple[_Eyes, Question]] = {}
+        starting: list[_Key] = []
+        for eyes in self._eyes:
+            up = eyes.found.up() if self._targets.has_up or eyes.family.platform else ""
+            for item in eyes.questions:
+                back = self._back(item, moment)
+                if item.fact.kind is not Kind.GAUGE and back is None:
+                    starting.append(item.key)
+                    continue
+                name = f"{len(of)}"
+                of[name] = eyes, item
+                asked[name] = self._expression(item, back, up)
+                if item.fact.kind is Kind.HISTOGRAM and item.key not in eyes.edges and (grid := item.grid()):
+                    asked[f"grid {name}"] = grid
+        answers = self._all(asked, moment, until)
+        gathered = Gathered([(eyes.family, eyes.found) for eyes in self._eyes])
+        for name, (eyes, item) in of.items():
+            answer, grid_answer = answers[name], answers.get(f"grid {name}")
+            if isinstance(grid_answer, Answer):
+                eyes.edges[item.key] = common_edges(item, grid_answer.rows, self._targets)
+            if isinstance(answer, PrometheusError):
+                gathered.fail(item, str(answer))
+                continue
+            self._read_at[item.key] = moment
+            found: Mapping[str, Values] = values(item, answer.rows, self._targets, eyes.edges.get(item.key, {}))
+            gathered.take(item, found, answer)
+        for key in starting:
+            self._read_at[key] = moment
+        if not asked:
+            gathered.answered = True
+        return gathered
+
+    def _back(self, item: Question, moment: float) -> float | None:
+        """Seconds since this question was last answered; None when it is the first time, or too long ago."""
+        before = self._read_at.get(item.key)
+        return moment - before if before is not None and 0 < moment - before <= GAP else None
+
+    def _expression(self, item: Question, back: float | None, up: str) -> str:
+        if self._config.recording_rules and back is not None and (rule := recorded(item, back)):
+            return rule
+        return item.promql(back, up)
+
+    # --- many queries, one deadline ---
+
+    def _all(self, queries: Mapping[str, str], moment: float, until: float) -> dict[str, Answer | PrometheusError]:
+        """Every answer or the reason why there is none, in the order of `queries`."""
+        futures: dict[str, Future[Answer]] = {
+            name: self._workers.submit(self._one, query, moment, until) for name, query in queries.items()
+        }
+        wait(futures.values(), timeout=max(0.0, until - time.monotonic()))
+        answers: dict[str, Answer | PrometheusError] = {}
+        for name, future in futures.items():
+            if not future.done():
+                future.cancel()
+                answers[name] = TimedOut("the deadline of the tick passed before the answer came")
+            elif (error := future.exception()) is None:
+                answers[name] = future.result()
+            elif isinstance(error, PrometheusError):
+                answers[name] = error
+            else:
+                raise error
+        return answers
+
+    def _one(self, query: str, moment: float, until: float) -> Answer:
+        return self._transport.query(query, moment, until - time.monotonic())
