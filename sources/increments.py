@@ -12,7 +12,7 @@ import numpy as np
 from controller.core.facts import Fact, Kind
 from controller.core.observation import Facts, HistogramIncrement, Observation, PoolFacts, ReplicaFacts
 from controller.core.ports import PoolNeeds
-from sources.contracts.contract import Contract
+from sources import facts
 from sources.folding import Fold, Scope, gauges_by_scope, merge
 from sources.frames import Frame, Layout, Values
 from sources.selection import Selector, Target
@@ -41,22 +41,22 @@ class _Scoped:
 class Increments:
     """Turns frames into observations. Not thread-safe.
 
-    Longer than `longest_gap` seconds without a frame are bridged by no increment. `contract` replaces the engines'
-    contracts (recordings of facts); `pool_first` lets a series without a replica label speak for the whole pool, so
-    that the replicas' own series are not added to it.
+    Longer than `longest_gap` seconds without a frame are bridged by no increment. `recorded` is given for recordings of
+    facts: what each fact was read from. There a series without a replica speaks for the whole pool, and the replicas'
+    own series are not added to it.
     """
 
     def __init__(
         self,
         needs: Sequence[PoolNeeds],
         *,
-        contract: Contract | None = None,
-        pool_first: bool = False,
+        recorded: Mapping[str, str] | None = None,
         longest_gap: float = LONGEST_GAP,
     ) -> None:
         self._needs = tuple(needs)
-        self._selector = Selector(self._needs, contract)
-        self._pool_first = pool_first
+        self._selector = Selector(self._needs, None if recorded is None else facts.contract(recorded))
+        self._recorded = recorded
+        self._pool_first = recorded is not None
         self._longest_gap = longest_gap
         self._plans: dict[tuple[int, bytes], Fold] = {}
         self._layout = Layout()
@@ -67,7 +67,7 @@ class Increments:
         self._base: float | None = None  # since when the totals count
         self._taken = False
         self._replicas: dict[tuple[int, str], _Member] = {}
-        self._targets: dict[int, set[Target]] = {}
+        self._targets: dict[int, dict[Target, str]] = {}  # per pool: target -> replica
         self._reasons: dict[int, dict[Fact, str]] = {}
         self._health: dict[Target, bool] = {}
         self._scanned = 0
@@ -162,13 +162,14 @@ class Increments:
             target = (labels.get("job", ""), labels.get("instance", ""))
             self._replicas[pool, replica] = _Member(target, labels, at)
         for pool, by_target in fold.selection.targets.items():
-            self._targets.setdefault(pool, set()).update(by_target)
+            self._targets.setdefault(pool, {}).update(by_target)
         self._health = health = self._read_health()
         for place, member in list(self._replicas.items()):
             if member.seen < at and member.target not in health:
                 del self._replicas[place]  # no longer scraped: the replica is gone, not down
         for targets in self._targets.values():
-            targets.intersection_update(health)
+            for target in targets.keys() - health:
+                del targets[target]
 
     def _read_health(self) -> dict[Target, bool]:
         """Which targets are up, by the series ``up`` of the newest frame."""
@@ -229,7 +230,9 @@ class Increments:
         need = self._needs[pool]
         own = scoped.get((pool, "pool", ""), _Scoped())
         health = self._health
-        targets = self._targets.get(pool, set())
+        targets = self._targets.get(pool, {})
+        if self._pool_first and any(targets.values()):
+            targets = {target: replica for target, replica in targets.items() if replica}  # the pool's row is no target
         started = {target: value for number, target in self._starts if (value := self._value(number)) is not None}
         fold = self._fold
         sources: dict[Fact, str] = {}
@@ -237,6 +240,8 @@ class Increments:
         if fold is not None and pool in self._targets:
             self._reasons[pool] = self._selector.unsupported(pool, fold.selection)
             sources = {f: ", ".join(fold.selection.sources.get((pool, f), ())) for f in need.facts}
+            if self._recorded is not None:
+                sources = {f: self._recorded[f.value] for f, name in sources.items() if name}
         else:
             failed = dict.fromkeys(need.facts, f"no series matches the selector of pool {need.pool}")
         return PoolFacts(

@@ -9,7 +9,6 @@ from typing import ClassVar
 from controller.core.observation import Observation
 from controller.core.params import param
 from controller.core.ports import PoolNeeds
-from sources import facts
 from sources.frames import Frame, Layout
 from sources.increments import LONGEST_GAP, Increments
 from sources.recording_file import Recording, RecordingError
@@ -38,12 +37,11 @@ class RecordingSource:
 
     def __init__(self, config: RecordingConfig, needs: Sequence[PoolNeeds]) -> None:
         self.recording = Recording(Path(config.path), damaged=config.damaged)
-        self._interval = self.recording.header.interval
-        is_facts = self.recording.header.kind == "facts"
+        header = self.recording.header
+        self._interval = header.interval
         self._increments = Increments(
             needs,
-            contract=facts.contract(self.recording.header.facts) if is_facts else None,
-            pool_first=is_facts,
+            recorded=header.facts if header.kind == "facts" else None,
             longest_gap=max(LONGEST_GAP, 5 * self._interval),
         )
         self._layout = Layout()

@@ -22,6 +22,7 @@ from typing import IO, Any, Self
 
 import numpy as np
 
+from controller.core.errors import InputError
 from sources.frames import Frame, Layout, Values, labels
 
 FORMAT = "governor-recording"
@@ -29,7 +30,7 @@ VERSION = 1
 _TIME = re.compile(rb'^\{"t": ?([0-9.eE+-]+)')
 
 
-class RecordingError(ValueError):
+class RecordingError(InputError):
     """A recording that cannot be read. The message says what is wrong, where, and what can be done."""
 
 

@@ -93,7 +93,7 @@ class Selector:
         for pool, own in enumerate(self._engines):
             homes: dict[str, tuple[Contract, frozenset[Fact]]] = {}
             left = self._wanted[pool]
-            for home in (own, *platforms):
+            for home in (own, *(platforms if needs[pool].workload else ())):
                 facts = frozenset(left & home.candidates.keys())
                 if facts or home is own:
                     homes[home.engine] = (home, facts)
@@ -286,6 +286,18 @@ class Selector:
             key = tuple(labels.get(name, "") for name in entry.candidate.on)
             for number in index.get((entry.candidate, key), ()):
                 found.entries.append(entry._replace(slot="gate", series=number))
+
+
+def sample_names(contract: Contract) -> frozenset[str]:
+    """Every sample name that any fact of a contract can be read from, partners and targets' health included."""
+    names = {"up", "process_start_time_seconds"}
+    for candidates in contract.candidates.values():
+        for candidate in candidates:
+            names.update(candidate.born_with)
+            for piece in candidate.parts:
+                names.update(name for name, _ in _roles(piece))
+                names.update({piece.only_with.metric} if piece.only_with else ())
+    return frozenset(names)
 
 
 def _roles(piece: Candidate) -> list[tuple[str, str]]:
