@@ -34,7 +34,9 @@ class Capacity:
     class Config:
         """Parameters of the capacity policy."""
 
-        utilisation: float = param("share of a replica's capacity to plan with (rho*)", 0.85, unit=Unit.RATIO, gt=0, le=1)
+        utilisation: float = param(
+            "share of a replica's capacity to plan with (rho*)", 0.85, unit=Unit.RATIO, gt=0, le=1
+        )
         trim_time: float = param("seconds in which the trim corrects one e-fold", 900.0, unit=Unit.DURATION, gt=0)
         trim_down: float = param("largest reduction by the trim, in ln", 0.15, ge=0, le=1)
         trim_up: float = param("largest addition by the trim, in ln", 0.35, ge=0, le=2)

@@ -43,7 +43,9 @@ class Pid:
         derivative_time: float = param("derivative time Td; 0 is off", 0.0, unit=Unit.DURATION, ge=0)
         filter_time: float = param("low-pass of the measure; 0 is off", 30.0, unit=Unit.DURATION, ge=0)
         dead_band: float = param("|ln(measure/target)| below which nothing moves", 0.1, ge=0, le=1)
-        raise_when_high: bool = param("whether a measure above its target raises the value (capacity) or lowers it", True)
+        raise_when_high: bool = param(
+            "whether a measure above its target raises the value (capacity) or lowers it", True
+        )
 
     @dataclass(frozen=True, slots=True)
     class State:
@@ -125,7 +127,9 @@ class Pid:
         y = min(max(y, -CLAMP), CLAMP)
         filtered = y
         if state.filtered is not None and c.filter_time > 0:
-            filtered = state.filtered + gone / (c.filter_time + gone) * (y - state.filtered) if gone > 0 else state.filtered
+            filtered = (
+                state.filtered + gone / (c.filter_time + gone) * (y - state.filtered) if gone > 0 else state.filtered
+            )
         error = math.copysign(max(abs(filtered) - c.dead_band, 0.0), filtered)
         if state.filtered is None or gone <= 0:
             return 0.0, self.State(now, filtered, error, 0.0, state.carry, state.asked)

@@ -1,9 +1,9 @@
 """Threshold with hysteresis and dwell: the law that everybody can check by eye.
 
-Above `upper` for `dwell_up` seconds the value rises by `step_up`, below `lower` for `dwell_down` it falls by `step_down`;
-between the two it rests. The two thresholds must be apart, else the lever would swing on noise. Dwell is measured
-in seconds, not ticks, so late ticks do not change it. Use it for levers with a plain signal (KV usage, queue depth)
-and as a first, easily explained policy.
+Above `upper` for `dwell_up` seconds the value rises by `step_up`, below `lower` for `dwell_down` it falls by
+`step_down`; between the two it rests. The two thresholds must be apart, else the lever would swing on noise. Dwell
+is measured in seconds, not ticks, so late ticks do not change it. Use it for levers with a plain signal (KV usage,
+queue depth) and as a first, easily explained policy.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,9 @@ class Threshold:
         if config.signal not in set(Signal):
             raise ValueError(f"signal: unknown signal {config.signal!r}; known: {', '.join(sorted(Signal))}")
         if config.lower >= config.upper:
-            raise ValueError(f"lower: must be below upper ({config.lower:g} >= {config.upper:g}); leave a gap between them")
+            raise ValueError(
+                f"lower: must be below upper ({config.lower:g} >= {config.upper:g}); leave a gap between them"
+            )
         self.config = config
 
     @property

@@ -5,7 +5,7 @@ Durations are seconds and ratios are 0..1 once loaded. What several keys must ag
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from controller.config.errors import BadValue
@@ -25,7 +25,7 @@ from controller.config.fields import (
     Whole,
 )
 from controller.config.plugins import ActuatorPlugin, PolicyPlugin, SourcePlugin
-from controller.config.units import Duration, Size, Within, duration, ratio
+from controller.config.units import Duration, Size, Within, Written, duration, ratio
 from controller.core.model import Lever, Mode
 from controller.core.params import Unit
 from controller.core.ports import Matcher
@@ -47,7 +47,7 @@ class ObjectiveConfig(Model):
     """One promise: the part of offered requests that must meet a target."""
 
     signal: Signal = Field(description="what is promised: " + ", ".join(PROMISES))
-    target: float = Field(
+    target: Annotated[float, Written("duration or ratio")] = Field(
         description="the limit: a duration for latencies, a ratio for error_ratio",
         json_schema_extra={"type": ["string", "number"]},
     )
@@ -161,6 +161,14 @@ class RateConfig(Model):
     down: RateField = Field(Rate(1.0, 300.0), description="largest fall")
 
 
+class PinConfig(Model):
+    """A person's override: the value stands until a moment, whatever the policy wants; hard bounds still hold."""
+
+    value: Annotated[Number, Within(ge=0)] = Field(description="the value to hold")
+    until: AwareDatetime = Field(description="when the pin ends, with time zone: 2026-12-24T18:00:00Z")
+    reason: Text = Field(description="why, for whoever reads the decisions")
+
+
 class LeverConfig(Model):
     """One lever of a pool: the policy that decides, the actuator that acts, and the limits of both."""
 
@@ -173,6 +181,7 @@ class LeverConfig(Model):
     actuator: ActuatorPlugin | None = Field(
         None, description="who carries it out, chosen by `kind`; not needed to rehearse"
     )
+    pin: PinConfig | None = Field(None, description="hold a value by hand for a while")
     cooldown: CooldownConfig = Field(CooldownConfig(), description="rest after a change")  # type: ignore[call-arg]
     rate: RateConfig = Field(RateConfig(), description="speed limits")  # type: ignore[call-arg]
     stabilise: Duration = Field(300.0, description="the highest need of this past counts before anything is lowered")

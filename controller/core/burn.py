@@ -43,7 +43,8 @@ class BudgetLedger:
             bins[-1].total += total
 
     def burn(self, now: float, window: str) -> Reading:
-        """Burn rate over the window, 1 = the budget lasts exactly its period. `underfilled` while history is shorter."""
+        """Burn rate over the window, 1 = the budget lasts exactly its period. `underfilled` while history is
+        shorter."""
         seconds = WINDOWS[window]
         bins, width = (self._minutes, 60.0) if seconds <= WINDOWS["6h"] else (self._hours, 3600.0)
         bad = total = 0.0

@@ -1,9 +1,8 @@
 """Decide: the one place where proposals become a plan. Pure.
 
-Per pool the ladder is folded over: each lever's policy proposes against what relief is still wanted, proposals are
-merged, guards applied, and the relief of the guarded value is taken off what is wanted. Then what pools share: the
-budgets and the fleet-wide guard. Hard bounds come last, so every final value is legal. Every target gets a decision
-every tick, also when nothing changes.
+Per pool and lever, in the order of the ladder: the policy proposes against what relief is still wanted, proposals are
+merged, guards applied. Then what pools share: the budgets and the fleet-wide guard. Hard bounds come last, so every
+final value is legal. Every target gets a decision every tick, also when nothing changes.
 """
 
 import math
@@ -56,7 +55,6 @@ def decide(
                 )
                 mine = [p for p in proposals if p.target == target]
                 decisions[target], guard_states[target] = work.decide(target, mine, guard_state)
-                left = max(0.0, left - work.relief(decisions[target]))
     decisions, held = fleet.share(decisions, rules, snapshot, state.fleet_held_since)
     final = tuple(_finish(decisions[target], rules) for target in sorted(decisions))
     plan = Plan(snapshot.tick.at, final, sentence(final, held_since=held))
@@ -103,7 +101,9 @@ class _Rung:
             ahead=self.estimate.forecast or self.estimate.demand or 0.0,
         )
         brief = Brief(balance, left, self.snapshot.tick.at + self.estimate.horizon)
-        proposals, after = policy.propose(view, self.pool.objectives, brief, policy.initial() if state is None else state)
+        proposals, after = policy.propose(
+            view, self.pool.objectives, brief, policy.initial() if state is None else state
+        )
         return tuple(p for p in proposals if _sane(p) and p.target in self.targets), after
 
     def decide(
@@ -141,11 +141,6 @@ class _Rung:
         if self.pool.pool not in self.snapshot.pools or self.snapshot.error:
             return Why.MISSING
         return Why.STEADY
-
-    def relief(self, decision: Decision) -> float:
-        """Replica-equivalents of relief that the guarded value gives now. Replicas carry load, they relieve nothing: what
-        was asked for arrives later and is in the balance already."""
-        return 0.0
 
 
 def _finish(decision: Decision, rules: FleetRules) -> Decision:

@@ -2,5 +2,5 @@
 
 
 class InputError(Exception):
-    """Something a person gave (a file, an address, a range) cannot be used. The message names the place, the mistake and
-    the mend; the command line prints it without a traceback and exits 2."""
+    """Something a person gave (a file, an address, a range) cannot be used. The message names the place, the mistake
+    and the mend; the command line prints it without a traceback and exits 2."""

@@ -125,8 +125,8 @@ def _assemble(
 
 
 def _trusted(pool: PoolReadings, offered: float | None, served: Capacity | None) -> bool:
-    """Whether less capacity may be justified: demand and queue are read from fresh, whole, full windows. With no load at
-    all the capacity of a replica does not matter."""
+    """Whether less capacity may be justified: demand and queue are read from fresh, whole, full windows. With no
+    load at all the capacity of a replica does not matter."""
     rate, depth = pool.get(Signal.OFFERED_RATE), pool.get(Signal.QUEUE_DEPTH)
     return rate.trusted and depth.trusted and offered is not None and (served is not None or offered <= 0)
 

@@ -49,9 +49,9 @@ def _budget(decisions: dict[Target, Decision], budget: Budget, weights: Mapping[
 def _fleet_guard(
     decisions: dict[Target, Decision], rules: FleetRules, now: float, held_since: float | None
 ) -> tuple[dict[Target, Decision], float | None]:
-    """One tick that would lower many pools at once is more likely a wrong reading than a quiet fleet: hold it. What still
-    wants to fall after the hold may do so in steps of the allowed share. A fleet smaller than `min_pools` lowered pools
-    is left to the guards of each pool: there, one pool is already more than any share."""
+    """One tick that would lower many pools at once is more likely a wrong reading than a quiet fleet: hold it. What
+    still wants to fall after the hold may do so in steps of the allowed share. A fleet smaller than `min_pools`
+    lowered pools is left to the guards of each pool: there, one pool is already more than any share."""
     guard = rules.guard
     weights = {p.pool: p.weight for p in rules.pools}
     replicas = [d for d in decisions.values() if d.target.lever == Lever.REPLICAS and d.current is not None]

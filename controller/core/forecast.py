@@ -50,7 +50,9 @@ def update(state: ForecastState, now: float, value: float, horizon: float, q: fl
         damped = DAMP**steps
         expected = state.level + state.trend * steps
         level = expected + (1 - (1 - LEVEL) ** steps) * (y - expected)
-        trend = damped * state.trend + (1 - (1 - TREND) ** steps) * ((level - state.level) / steps - state.trend * damped)
+        trend = damped * state.trend + (1 - (1 - TREND) ** steps) * (
+            (level - state.level) / steps - state.trend * damped
+        )
     ahead = horizon / STEP
     run = DAMP * (1 - DAMP**ahead) / (1 - DAMP)
     point = level + trend * run

@@ -17,7 +17,7 @@ from controller.core.reading import State
 from controller.core.rules import LeverRules
 from controller.core.signals import Signal
 from controller.core.step_model import KV_FILL
-from controller.core.why import SENTENCE, Why
+from controller.core.why import Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ def run(case: Case, wish: float, *, by: str = "guard") -> tuple[float, tuple[Ste
 
 
 def bounds(limits: Limits, value: float) -> tuple[float, Why | None]:
-    """Round to the quantum, then clamp; the bounds win because they are multiples of the quantum or meant as they are."""
+    """Round to the quantum, then clamp; the bounds win because they are multiples of the quantum or meant as they
+    are."""
     rounded = round(value / limits.quantum) * limits.quantum if limits.quantum > 0 else value
     clamped = min(max(rounded, limits.min), limits.max)
     if clamped > rounded:
@@ -249,6 +250,3 @@ def remember(case: Case, wish: float) -> GuardState:
 
 def _note(note: str) -> str:
     return f" ({note})" if note else ""
-
-
-assert KEEP in SENTENCE

@@ -54,8 +54,8 @@ def mean(h: HistogramIncrement, source: str = "", window: float | None = None) -
 
 
 def quantile(h: HistogramIncrement, q: float, source: str = "", window: float | None = None) -> Reading:
-    """The q-quantile (0 < q < 1) with the bounds of its bucket; interpolated linearly inside it, from 0 in the first, as
-    Prometheus does. Above the last finite edge there is only a lower bound; in the first bucket the value is
+    """The q-quantile (0 < q < 1) with the bounds of its bucket; interpolated linearly inside it, from 0 in the
+    first, as Prometheus does. Above the last finite edge there is only a lower bound; in the first bucket the value is
     marked ``below_first``."""
     if not h.edges:
         return unsupported("the engine exposes a mean only, no buckets")

@@ -1,7 +1,7 @@
 """Merging proposals for one target: pure, independent of their order, idempotent under duplicates.
 
-HOLD beats all (freeze and pin). Otherwise the largest SET in the protective direction, then the lowest AT_MOST, then the
-highest AT_LEAST. When a floor stands above a ceiling the protective one wins: for capacity the floor.
+HOLD beats all (freeze and pin). Otherwise the largest SET in the protective direction, then the lowest AT_MOST, then
+the highest AT_LEAST. When a floor stands above a ceiling the protective one wins: for capacity the floor.
 """
 
 from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ class Unit(StrEnum):
     PLAIN = "plain"
     DURATION = "duration"  # "80ms", "2s", "5m", "6h", "3d" -> seconds
     RATIO = "ratio"  # "99%" or 0.99 -> 0.99
-    SECRET = "secret"  # {env: NAME} or {file: PATH} -> SecretRef  # noqa: S105
+    SECRET = "secret"  # noqa: S105 - {env: NAME} or {file: PATH} -> SecretRef
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,8 +124,8 @@ class View:
 
 
 class Policy(Protocol[S]):
-    """A decision law. Pure. The constructor takes the plug-in's ``Config``; state is a frozen dataclass that goes to the
-    ledger.
+    """A decision law. Pure. The constructor takes the plug-in's ``Config``; state is a frozen dataclass that goes to
+    the ledger.
 
     Class attributes: ``Config``, ``State``, ``levers`` (the levers it can drive).
     """

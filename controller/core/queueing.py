@@ -43,8 +43,8 @@ def oldest_wait(entries: Sequence[Entry], now: float) -> float:
 
 
 def delay(history: History, now: float, waiting: Reading, finished_p99: Reading) -> Reading:
-    """Queue delay in seconds. `ok` with the largest of the three views; `censored` with a lower bound alone when requests
-    wait and none has left the queue; 0 when the queue is known to be empty."""
+    """Queue delay in seconds. `ok` with the largest of the three views; `censored` with a lower bound alone when
+    requests wait and none has left the queue; 0 when the queue is known to be empty."""
     if waiting.value is None:
         return Reading(State.MISSING, note="queue depth unknown") if waiting.state != State.UNSUPPORTED else waiting
     finished = finished_p99.usable if finished_p99.state != State.BELOW_FIRST else finished_p99.hi

@@ -74,8 +74,9 @@ def capacity(
     kv_sequences: float | None,
     seen: float | None,
 ) -> Capacity:
-    """The operating point. `itl_target` seconds per output token or None; `kv_sequences` how many sequences the KV cache
-    was measured to hold, None when unknown; `seen` the largest batch seen so far, None to trust the model alone."""
+    """The operating point. `itl_target` seconds per output token or None; `kv_sequences` how many sequences the KV
+    cache was measured to hold, None when unknown; `seen` the largest batch seen so far, None to trust the model
+    alone."""
     bounds = {"slots": profile.max_num_seqs}
     if itl_target is not None:
         room = HEADROOM * itl_target / kappa - profile.a

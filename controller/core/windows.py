@@ -68,8 +68,8 @@ class History:
             yield entry
 
     def ends(self, now: float, window: float) -> tuple[Mapping[Fact, float], Mapping[Fact, float]]:
-        """The gauges at the start and at the end of the window; where nothing is known from before it, the oldest inside
-        stands for the start."""
+        """The gauges at the start and at the end of the window; where nothing is known from before it, the oldest
+        inside stands for the start."""
         inside = sum(1 for _ in self.within(now, window))
         entries = self.entries
         if not inside:

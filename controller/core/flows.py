@@ -1,0 +1,109 @@
+"""What flows through a pool: offered, admitted and finished requests, tokens, and what went wrong."""
+
+from collections.abc import Mapping
+
+from controller.core import queueing
+from controller.core.facts import Fact
+from controller.core.judge import Judge, total
+from controller.core.reading import Reading, State
+from controller.core.signals import Signal
+
+RATES: Mapping[Signal, Fact] = {
+    Signal.FINISHED_RATE: Fact.FINISHED, Signal.PROMPT_TOKEN_RATE: Fact.PROMPT_TOKENS,
+    Signal.GENERATION_TOKEN_RATE: Fact.GENERATION_TOKENS,
+}  # fmt: skip
+_COUNTS: Mapping[Signal, Fact] = {
+    Signal.TIMEOUTS: Fact.TIMEOUTS, Signal.PREEMPTIONS: Fact.PREEMPTIONS, Signal.OOM_RESTARTS: Fact.OOM_RESTARTS,
+}  # fmt: skip
+
+
+def flows(j: Judge) -> dict[Signal, Reading]:
+    out = {signal: j.per_second(j.count(fact)) for signal, fact in RATES.items()}
+    out.update({signal: j.count(fact) for signal, fact in _COUNTS.items()})
+    out[Signal.CRASH_RESTARTS] = _crashes(j)
+    out[Signal.ABORTS] = _aborts(j)
+    out[Signal.ADMITTED_RATE] = _admitted(j)
+    out[Signal.OFFERED_RATE] = _offered(j)
+    out[Signal.ERROR_RATIO] = _error_ratio(j)
+    out[Signal.RETRY_SHARE] = _ratio(j, Fact.RETRIES, Fact.ARRIVED)
+    out[Signal.PREFIX_HIT_RATE] = _hit_rate(j)
+    return out
+
+
+def _crashes(j: Judge) -> Reading:
+    every, oom = j.count(Fact.RESTARTS), j.count(Fact.OOM_RESTARTS)
+    if every.value is None:
+        return every
+    return Reading(every.state, max(0.0, every.value - (oom.value or 0.0)), source=every.source, note=every.note)
+
+
+def _aborts(j: Judge) -> Reading:
+    direct = j.count(Fact.ABORTED)
+    if direct.state != State.UNSUPPORTED:
+        return direct
+    responses, finished, errors = map(j.count, (Fact.RESPONSES, Fact.FINISHED, Fact.ERRORS))
+    if responses.value is None or finished.value is None:
+        return direct if responses.state == State.UNSUPPORTED else responses
+    value = max(0.0, responses.value - finished.value - (errors.value or 0.0))
+    return Reading(responses.state, value, window=j.covered, source=f"{responses.source} - {finished.source}")
+
+
+def _admitted(j: Judge) -> Reading:
+    if not j.fresh:
+        return j.absent(Fact.ADMITTED)
+    window = queueing.ADMIT_WINDOW
+    value, covered = queueing.admitted(j.history, j.now, window), j.history.covered(j.now, window)
+    if value is None or covered <= 0:
+        return j.absent(Fact.ADMITTED)
+    source = j.source(Fact.ADMITTED) or j.source(Fact.TTFT)
+    return j.measured(Reading(State.OK, value / covered, count=value, window=covered, source=source))
+
+
+def _offered(j: Judge) -> Reading:
+    """Requests offered per second: counted arrivals, else what ended plus the change of what is in flight."""
+    arrived = j.count(Fact.ARRIVED)
+    if arrived.value is not None:
+        return j.per_second(arrived)
+    responses, finished = j.count(Fact.RESPONSES), j.count(Fact.FINISHED)
+    ended = max((r.value for r in (responses, finished) if r.value is not None), default=None)
+    if ended is None:
+        return finished if finished.state != State.UNSUPPORTED else arrived
+    rejected = j.count(Fact.REJECTED).value or 0.0
+    first, last = (
+        total(gauges.get(Fact.RUNNING), gauges.get(Fact.WAITING)) for gauges in j.history.ends(j.now, j.window)
+    )
+    growth = (last - first) if first is not None and last is not None else 0.0
+    value = max(0.0, ended + rejected + growth) / j.covered if j.covered > 0 else 0.0
+    kind = "responses" if responses.value is not None else "finished"
+    return Reading(finished.state, value, window=j.covered, source=f"{kind} + change of in-flight")
+
+
+def _ratio(j: Judge, part: Fact, whole: Fact) -> Reading:
+    top, bottom = j.count(part), j.count(whole)
+    if top.value is None or bottom.value is None:
+        return top if top.value is None else bottom
+    if bottom.value <= 0:
+        return j.measured(Reading(State.NO_TRAFFIC, count=0.0, window=j.covered, source=bottom.source))
+    return Reading(
+        top.state, top.value / bottom.value, count=bottom.value, window=j.covered,
+        source=f"{top.source} / {bottom.source}",
+    )  # fmt: skip
+
+
+def _hit_rate(j: Judge) -> Reading:
+    if Fact.PREFIX_QUERIES in j.facts.unsupported and Fact.PREFIX_HIT_RATIO in j.facts.gauges:
+        value, source = j.facts.gauges[Fact.PREFIX_HIT_RATIO], j.source(Fact.PREFIX_HIT_RATIO)
+        return j.measured(Reading(State.OK, value, source=source), windowed=False)
+    return _ratio(j, Fact.PREFIX_HITS, Fact.PREFIX_QUERIES)
+
+
+def _error_ratio(j: Judge) -> Reading:
+    errors, finished, responses = map(j.count, (Fact.ERRORS, Fact.FINISHED, Fact.RESPONSES))
+    if errors.value is None:
+        return errors
+    ended = max(responses.value or 0.0, (finished.value or 0.0) + errors.value)
+    if ended <= 0:
+        return j.silence(Fact.ERRORS, seen=True)
+    return Reading(
+        errors.state, errors.value / ended, count=ended, window=j.covered, source=errors.source, note=errors.note
+    )

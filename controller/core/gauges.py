@@ -1,0 +1,36 @@
+"""Gauges of a pool, and how far its replicas spread."""
+
+from collections.abc import Mapping
+
+from controller.core.facts import Fact
+from controller.core.judge import Judge
+from controller.core.reading import Reading, State
+from controller.core.signals import Signal
+
+GAUGES: Mapping[Signal, Fact] = {
+    Signal.RUNNING: Fact.RUNNING, Signal.QUEUE_DEPTH: Fact.WAITING, Signal.KV_USAGE: Fact.KV_USAGE,
+    Signal.GPU_MEMORY: Fact.GPU_MEMORY, Signal.GPU_UTILISATION: Fact.GPU_UTILISATION,
+    Signal.READY_REPLICAS: Fact.READY_REPLICAS, Signal.LORA_LOADED: Fact.LORA_LOADED,
+}  # fmt: skip
+
+
+def pool_gauges(j: Judge) -> dict[Signal, Reading]:
+    """Gauges of the pool; lo and hi are the extremes over its replicas."""
+    out: dict[Signal, Reading] = {}
+    for signal, fact in GAUGES.items():
+        value = j.facts.gauges.get(fact)
+        source = j.source(fact)
+        if value is None:
+            out[signal] = j.absent(fact)
+        else:
+            lo, hi = _spread(j, fact)
+            out[signal] = j.measured(Reading(State.OK, value, lo, hi, source=source), windowed=False)
+    _, worst = _spread(j, Fact.KV_USAGE)
+    usage = out[Signal.KV_USAGE]
+    out[Signal.KV_USAGE_MAX] = usage if worst is None else Reading(usage.state, worst, source=usage.source)
+    return out
+
+
+def _spread(j: Judge, fact: Fact) -> tuple[float | None, float | None]:
+    values = [r.gauges[fact] for r in j.up.values() if fact in r.gauges]
+    return (min(values), max(values)) if values else (None, None)

@@ -1,0 +1,116 @@
+"""Judge: how good the data of one pool is at one tick, and readings in the state that they deserve."""
+
+from controller.core.facts import Fact
+from controller.core.observation import PoolFacts
+from controller.core.reading import Reading, State, unsupported
+from controller.core.windows import History
+
+FILLED = 0.9  # share of a window that must be covered for it to count as full
+
+
+class Judge:
+    """Facts of one pool at `now` with their history. `window` is the control window and `stale_after` the age at which
+    a sample says nothing any more, both in seconds; `fresh` is False on the first observation of a stretch, which has
+    no increments."""
+
+    def __init__(
+        self, history: History, facts: PoolFacts, now: float, *, window: float, stale_after: float, fresh: bool
+    ) -> None:
+        self.history, self.facts, self.now, self.fresh = history, facts, now, fresh
+        self.window, self.stale_after = window, stale_after
+        self.up = {name: r for name, r in facts.replicas.items() if r.up}
+        ages = [r.age for r in self.up.values()]
+        self.age = max(ages) if ages else None
+        self.covered = history.covered(now, window) if fresh else 0.0
+        self.full = self.covered >= window * FILLED
+        # Counters of a healthy scrape that never appeared have no child yet: nothing was counted so far.
+        self.healthy = fresh and not facts.failed and bool(facts.counters or facts.histograms)
+        self.inflight = total(facts.gauges.get(Fact.RUNNING), facts.gauges.get(Fact.WAITING))
+
+    def source(self, fact: Fact) -> str:
+        return self.facts.sources.get(fact, "")
+
+    def partial_note(self) -> str:
+        if self.facts.partial:
+            return self.facts.partial
+        return f"{self.facts.targets_down} of the pool's targets are down" if self.facts.targets_down else ""
+
+    def absent(self, fact: Fact) -> Reading:
+        if fact in self.facts.unsupported:
+            return unsupported(self.facts.unsupported[fact])
+        return Reading(State.MISSING, note=self.facts.failed.get(fact, "no sample"))
+
+    def state(self, *, windowed: bool) -> tuple[State, str]:
+        if self.age is not None and self.age > self.stale_after:
+            return State.STALE, f"newest sample is {self.age:.0f} s old"
+        note = self.partial_note()
+        if note:
+            return State.PARTIAL, note
+        if windowed and not self.full:
+            return State.UNDERFILLED, f"{self.covered:.0f} of {self.window:.0f} s seen"
+        return State.OK, ""
+
+    def measured(self, reading: Reading, *, windowed: bool = True) -> Reading:
+        """The same reading in the state that the data as a whole deserves; a worse state of its own stays."""
+        state, note = self.state(windowed=windowed)
+        if state == State.OK or reading.state in (State.CENSORED, State.SATURATED_TOP, State.UNSUPPORTED):
+            return _dated(reading, self.age)
+        if reading.state == State.NO_TRAFFIC and state == State.UNDERFILLED:
+            return _dated(reading, self.age)
+        value = reading.value if reading.state != State.NO_TRAFFIC else None
+        return Reading(
+            state, value, reading.lo, reading.hi, reading.count, self.age, reading.window, reading.source, note,
+        )  # fmt: skip
+
+    def silence(self, fact: Fact, *, seen: bool) -> Reading:
+        """No finished request in the window: because there was none, or because it has not finished."""
+        if fact in self.facts.unsupported or fact in self.facts.failed or not self.fresh:
+            return self.absent(fact)
+        source = self.source(fact)
+        if self.inflight is None:
+            return Reading(State.MISSING, source=source, note="no finished request, and work in flight is unknown")
+        if self.inflight > 0:
+            return Reading(
+                State.CENSORED, count=0.0, window=self.covered, source=source,
+                note=f"{self.inflight:g} requests in flight, none finished in the window",
+            )  # fmt: skip
+        if not seen and not self.healthy:
+            return self.absent(fact)
+        return self.measured(Reading(State.NO_TRAFFIC, count=0.0, window=self.covered, source=source))
+
+    def count(self, fact: Fact) -> Reading:
+        """Events in the window. A labelled counter has no series before its first event, so absence is zero while the
+        scrape is healthy."""
+        if fact in self.facts.unsupported or fact in self.facts.failed or not self.fresh:
+            return self.absent(fact)
+        value = self.history.counter(fact, self.now, self.window)
+        if value is None:
+            if not self.healthy:
+                return self.absent(fact)
+            value = 0.0
+        source = self.source(fact)
+        return self.measured(Reading(State.OK, value, count=value, window=self.covered, source=source))
+
+    def per_second(self, reading: Reading) -> Reading:
+        if reading.value is None or self.covered <= 0:
+            return reading
+        value = reading.value / self.covered
+        return Reading(
+            reading.state, value, count=reading.value, age=reading.age, window=self.covered, source=reading.source,
+            note=reading.note,
+        )  # fmt: skip
+
+
+def total(*parts: float | None) -> float | None:
+    """Sum of what is known; None when nothing is."""
+    known = [p for p in parts if p is not None]
+    return sum(known) if known else None
+
+
+def _dated(reading: Reading, age: float | None) -> Reading:
+    if age is None or reading.age is not None:
+        return reading
+    return Reading(
+        reading.state, reading.value, reading.lo, reading.hi, reading.count, age, reading.window, reading.source,
+        reading.note,
+    )  # fmt: skip

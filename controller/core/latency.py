@@ -1,0 +1,52 @@
+"""Latencies of a pool: quantiles over the control window, and attainment of each objective over its own."""
+
+from collections.abc import Sequence
+
+from controller.core import histogram
+from controller.core.facts import Fact
+from controller.core.judge import FILLED, Judge
+from controller.core.reading import Reading, State
+from controller.core.signals import Signal
+from controller.core.slo import Objective
+from controller.core.tally import ENDINGS, LATENCY, tally
+
+STATS = (0.5, 0.95, 0.99)
+
+
+def quantiles(j: Judge, signal: Signal, objectives: Sequence[Objective]) -> dict[str, Reading]:
+    """Quantiles and mean over the control window, keyed p50, p95, p99, mean and whatever the objectives name."""
+    fact = LATENCY[signal]
+    shares = {*STATS, *(o.share for o in objectives if o.signal == signal and o.share is not None)}
+    names = {f"p{share * 100:g}": share for share in sorted(shares)}
+    h = j.history.histogram(fact, j.now, j.window) if j.fresh else None
+    if h is None or h.count <= 0:
+        nothing = j.silence(fact, seen=h is not None)
+        return dict.fromkeys([*names, "mean"], nothing)
+    source = j.source(fact)
+    out = {name: j.measured(histogram.quantile(h, q, source, j.covered)) for name, q in names.items()}
+    out["mean"] = j.measured(histogram.mean(h, source, j.covered))
+    return out
+
+
+def attainment(j: Judge, objective: Objective) -> Reading:
+    """Share of the offered requests that met the objective over its own window, with bounds."""
+    fact = Fact.ERRORS if objective.signal == Signal.ERROR_RATIO else LATENCY[objective.signal]
+    if fact in j.facts.unsupported or fact in j.facts.failed or not j.fresh:
+        return j.absent(fact)
+    histograms = {}
+    total = j.history.histogram(fact, j.now, objective.window) if fact.kind == "histogram" else None
+    if total is not None:
+        histograms[fact] = total
+    counters = {f: value for f in ENDINGS if (value := j.history.counter(f, j.now, objective.window)) is not None}
+    offered, hits = tally(objective, histograms, counters)
+    if not offered:
+        return j.silence(fact, seen=True)
+    lo, hi = hits.lo / offered.hi, min(1.0, hits.hi / max(offered.lo, hits.hi))
+    covered = j.history.covered(j.now, objective.window)
+    value = lo + (hi - lo) / 2
+    if total is not None:
+        value = min(max(histogram.met(total, objective.target).value / offered.hi, lo), hi)
+    state, note = j.state(windowed=False)
+    if state == State.OK and covered < objective.window * FILLED:
+        state, note = State.UNDERFILLED, f"{covered:.0f} of {objective.window:.0f} s seen"
+    return Reading(state, value, lo, hi, offered.hi, j.age, covered, j.source(fact), note)

@@ -1,0 +1,64 @@
+"""Readings of single replicas and tenants, and which replicas are stuck."""
+
+from collections.abc import Mapping
+
+from controller.core.facts import Fact
+from controller.core.flows import RATES
+from controller.core.gauges import GAUGES
+from controller.core.judge import Judge
+from controller.core.model import Scope
+from controller.core.observation import ReplicaFacts
+from controller.core.reading import Reading, State, unsupported
+from controller.core.signals import Signal
+
+STUCK_SCRAPES = 4  # a replica that holds work and moved nothing over this many scrapes is stuck
+
+
+def replica(j: Judge, name: str, facts: ReplicaFacts) -> Scope:
+    if not facts.up:
+        down = Reading(State.STALE, age=facts.age, note="its scrape failed")
+        return Scope(signals={Signal.RUNNING: down, Signal.QUEUE_DEPTH: down, Signal.KV_USAGE: down})
+    state = State.STALE if facts.age > j.stale_after else State.OK
+    signals = {
+        signal: Reading(state, facts.gauges[fact], age=facts.age, source=j.source(fact))
+        for signal, fact in GAUGES.items()
+        if fact in facts.gauges
+    }
+    signals[Signal.STUCK] = stuck(j, name)
+    return Scope(signals=signals)
+
+
+def stuck(j: Judge, name: str) -> Reading:
+    """1 when the replica held work at every one of the last scrapes and moved nothing between them."""
+    entries = list(j.history.entries)[-STUCK_SCRAPES:]
+    mine = [e.replicas[name] for e in entries if name in e.replicas]
+    progress = [
+        f for f in (Fact.GENERATION_TOKENS, Fact.PROMPT_TOKENS, Fact.FINISHED) if any(f in m.counters for m in mine)
+    ]
+    if not j.fresh or len(mine) < STUCK_SCRAPES:
+        return Reading(State.UNDERFILLED, note=f"{len(mine)} of {STUCK_SCRAPES} scrapes seen")
+    if Fact.GENERATION_TOKENS not in progress:
+        return unsupported("no token counter per replica")
+    held = all(m.gauges.get(Fact.RUNNING, 0.0) + m.gauges.get(Fact.WAITING, 0.0) > 0 for m in mine)
+    moved = any(m.counters.get(f, 0.0) > 0 for m in mine for f in progress)
+    return Reading(State.OK, 1.0 if held and not moved else 0.0, window=sum(e.seconds for e in entries))
+
+
+def stuck_total(replicas: Mapping[str, Scope]) -> Reading:
+    known = [s.signals[Signal.STUCK] for s in replicas.values() if Signal.STUCK in s.signals]
+    values = [r.value for r in known if r.value is not None]
+    if not values:
+        return known[0] if known else Reading(State.MISSING, note="no replica seen")
+    return Reading(State.OK, sum(values), count=float(len(values)))
+
+
+def tenant(j: Judge, counters: Mapping[Fact, float]) -> dict[Signal, Reading]:
+    last = j.history.entries[-1] if j.history.entries else None
+    if last is None or not j.fresh:
+        return {}
+    rates = {**RATES, Signal.OFFERED_RATE: Fact.ARRIVED}
+    return {
+        signal: Reading(State.OK, counters[fact] / last.seconds, window=last.seconds)
+        for signal, fact in rates.items()
+        if fact in counters
+    }

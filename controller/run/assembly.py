@@ -1,0 +1,208 @@
+"""Assembly: the one composition root. Config and mode in, a wired loop out; the only place that knows the modes."""
+
+import time
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from controller import registry
+from controller.config import GovernorConfig, config_hash, pool_needs
+from controller.config.models import LeverConfig, PoolConfig
+from controller.config.plugins import Plugin
+from controller.core.estimate import EstimatorSpec
+from controller.core.meter import Meter, PoolSpec
+from controller.core.model import Decision, Lever, Pin, Target
+from controller.core.ports import Actuator, Binding, Limits, Policy, Source
+from controller.core.rules import Budget, FleetGuard, FleetRules, LeverRules, PoolRules
+from controller.run.ends import DryRun, Watched
+from controller.run.ledger import FileLedger, MemoryLedger, Record, ledger_files, read_ledger
+from controller.run.loop import ControlLoop, KeyedLedger, Parts
+
+
+class RunMode(StrEnum):
+    """How the ends are wired."""
+
+    LIVE = "live"
+    DRY_RUN = "dry_run"
+    REPLAY = "replay"
+
+
+class AssemblyError(Exception):
+    """The config is valid, but what it names cannot be built here. The message names the place and the mend."""
+
+
+def assemble(
+    config: GovernorConfig,
+    *,
+    mode: RunMode,
+    source: Source | None = None,
+    ledger_path: Path | None = None,
+    previous: ControlLoop | None = None,
+    fence: Callable[[], bool] = lambda: True,
+) -> ControlLoop:
+    """A loop ready to tick.
+
+    live: the configured source and actuators. dry_run: the same with writes dropped. replay: `source` (a recording)
+    and nothing that reaches out; targets are read off the recording. `ledger_path` overrides the config; in replay
+    no ledger is kept without it. `previous` hands over its windows and memory. Raises AssemblyError.
+    """
+    needs = pool_needs(config)
+    eyes = source if source is not None else config.source.cls(config.source.settings, needs)
+    if not isinstance(eyes, Watched):
+        eyes = Watched(eyes)
+    rules = fleet_rules(config)
+    parts = Parts(
+        source=eyes,
+        meter=Meter(pool_specs(config)),
+        estimators={spec.pool: spec for spec in estimator_specs(config)},
+        rules=rules,
+        policies=policies(config),
+        actuators=_actuators(config, rules, mode, eyes),
+        ledger=_ledger(config, mode, ledger_path),
+        deadline=config.deadline,
+        config_hash=config_hash(config),
+        version=own_version(),
+        mode=mode.value,
+        timer=time.perf_counter,
+        config=config.model_dump(mode="json", by_alias=True),
+        pins=pins(config),
+        fence=fence,
+    )
+    loop = ControlLoop(parts)
+    if previous is not None:
+        loop.adopt(previous)
+    elif mode is RunMode.LIVE:
+        loop.must_verify(_open_writes(ledger_path or Path(config.ledger.path)))
+    return loop
+
+
+def _open_writes(path: Path) -> tuple[Decision, ...]:
+    """What a predecessor had planned to send when it died before writing down the outcomes."""
+    files = [file for file in ledger_files(path) if file.stat().st_size]
+    last: Record | None = None
+    for record in read_ledger(files[-1]) if files else ():
+        last = record
+    if last is None or last.complete or last.mode != RunMode.LIVE:
+        return ()
+    return tuple(d for d in last.plan.decisions if d.send)
+
+
+def own_version() -> str:
+    """The version of the installed distribution."""
+    try:
+        return version(registry.DISTRIBUTION)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def policies(config: GovernorConfig) -> dict[str, Policy[Any]]:
+    """The configured policies by "pool/lever"."""
+    return {
+        f"{pool}/{lever}": settings.policy.cls(settings.policy.settings)
+        for pool, body in config.pools.items()
+        for lever, settings in body.levers.items()
+    }
+
+
+def pool_specs(config: GovernorConfig) -> tuple[PoolSpec, ...]:
+    """What the meter must know. A sample older than two control windows says nothing about now."""
+    return tuple(
+        PoolSpec(name, pool.window, pool.to_objectives(), stale_after=max(2 * config.interval, pool.window))
+        for name, pool in config.pools.items()
+    )
+
+
+def estimator_specs(config: GovernorConfig) -> tuple[EstimatorSpec, ...]:
+    """What the estimators must know. A decision is late by a tick and by half of the window it looks at."""
+    return tuple(
+        EstimatorSpec(
+            name,
+            pool.to_objectives(),
+            pool.profile.to_profile() if pool.profile is not None else None,
+            lead=config.interval + pool.window / 2,
+        )
+        for name, pool in config.pools.items()
+    )
+
+
+def fleet_rules(config: GovernorConfig) -> FleetRules:
+    """The config's limits in core terms."""
+    pools = tuple(_pool_rules(name, pool) for name, pool in config.pools.items())
+    every = frozenset(config.pools)
+    budgets = tuple(
+        Budget(name, float(b.max), every if b.pools == "all" else frozenset(b.pools))
+        for name, b in config.budgets.items()
+    )
+    return FleetRules(pools, budgets, FleetGuard(share=config.fleet_guard.share))
+
+
+def pins(config: GovernorConfig) -> Mapping[Target, Pin]:
+    """Pins written into the config."""
+    return {
+        Target(name, lever): Pin(float(settings.pin.value), settings.pin.until.timestamp(), settings.pin.reason)
+        for name, pool in config.pools.items()
+        for lever, settings in pool.levers.items()
+        if settings.pin is not None
+    }
+
+
+def _pool_rules(name: str, pool: PoolConfig) -> PoolRules:
+    levers = tuple(_lever_rules(lever, settings) for lever, settings in pool.levers.items())
+    return PoolRules(
+        pool=name,
+        objectives=pool.to_objectives(),
+        levers=levers,
+        targets=tuple(Target(name, rules.lever) for rules in levers),
+        weight=float(pool.gpus_per_replica),
+        window=pool.window,
+    )
+
+
+def _lever_rules(lever: Lever, settings: LeverConfig) -> LeverRules:
+    return LeverRules(
+        lever=lever,
+        policy=settings.policy.kind,
+        actuator=settings.actuator.kind if settings.actuator else "",
+        mode=settings.mode,
+        limits=Limits(float(settings.min), float(settings.max), 1.0),
+        cooldown_up=settings.cooldown.up,
+        cooldown_down=settings.cooldown.down,
+        rate_up=settings.rate.up,
+        rate_down=settings.rate.down,
+        stabilise=settings.stabilise,
+        settle=settings.settle,
+        give_up=settings.give_up,
+    )
+
+
+def _actuators(config: GovernorConfig, rules: FleetRules, mode: RunMode, eyes: Watched) -> dict[str, Actuator]:
+    """By "pool/lever". Without an actuator, and in replay, the target is read off the metrics and nothing is
+    written."""
+    out: dict[str, Actuator] = {}
+    for pool in rules.pools:
+        for lever in pool.levers:
+            plugin = config.pools[pool.pool].levers[lever.lever].actuator
+            key = f"{pool.pool}/{lever.lever}"
+            if mode is RunMode.REPLAY or plugin is None:
+                out[key] = eyes
+                continue
+            real = _build(plugin, Binding(tuple(t for t in pool.targets if t.lever == lever.lever)), key)
+            out[key] = DryRun(real) if mode is RunMode.DRY_RUN else real
+    return out
+
+
+def _build(plugin: Plugin, binding: Binding, key: str) -> Actuator:
+    try:
+        built: Actuator = plugin.cls(plugin.settings, binding)
+    except Exception as error:  # whatever a plug-in's constructor raises is told with its place
+        raise AssemblyError(f"pools.{key}: the actuator {plugin.kind} cannot be built: {error}") from error
+    return built
+
+
+def _ledger(config: GovernorConfig, mode: RunMode, path: Path | None) -> KeyedLedger:
+    if path is None and mode is RunMode.REPLAY:
+        return MemoryLedger()
+    where = path if path is not None else Path(config.ledger.path)
+    return FileLedger(where, max_size=config.ledger.max_size, rotate_size=config.ledger.rotate_size)

@@ -1,0 +1,173 @@
+"""Frozen values to plain JSON data and back, by their type hints. Lossless: floats keep every bit, targets and enums
+become their text, defaults are left out.
+
+Encoders and decoders are built once per type; a ledger writes thousands of readings a tick.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, TypeVar
+
+from controller.core.model import Lever, Target
+from controller.core.reading import Reading, State
+
+T = TypeVar("T")
+Encoder = Callable[[Any], Any]
+Decoder = Callable[[Any], Any]
+_ENCODERS: dict[Any, Encoder] = {}
+_DECODERS: dict[Any, Decoder] = {}
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def encode(value: Any) -> Any:
+    """Plain data for `value`, a frozen dataclass of the core."""
+    return _encoder(type(value))(value)
+
+
+def decode(kind: type[T], data: Any) -> T:
+    """The value of type `kind` from plain data. Raises ValueError, KeyError or TypeError for foreign data."""
+    return typing.cast(T, _decoder(kind)(data))
+
+
+def target_of(text: str) -> Target:
+    """The target that ``str(target)`` named."""
+    pool, lever, *member = text.split("/", 2)
+    return Target(pool, Lever(lever), member[0] if member else "")
+
+
+def _encoder(kind: type[Any]) -> Encoder:
+    found = _ENCODERS.get(kind)
+    if found is None:
+        found = _ENCODERS[kind] = _make_encoder(kind)
+    return found
+
+
+def _make_encoder(kind: type[Any]) -> Encoder:
+    if kind is Reading:
+        return _encode_reading
+    if kind is Target:
+        return str
+    if kind in _PLAIN:
+        return _same
+    if issubclass(kind, Enum):
+        return lambda value: value.value
+    if dataclasses.is_dataclass(kind):
+        return _dataclass_encoder(kind)
+    if issubclass(kind, Mapping):
+        return lambda value: {_key(k): _encoder(type(v))(v) for k, v in value.items()}
+    if issubclass(kind, (tuple, list, frozenset)):
+        return lambda value: [_encoder(type(v))(v) for v in value]
+    raise TypeError(f"cannot write a {kind.__name__} into the ledger")
+
+
+def _dataclass_encoder(kind: type[Any]) -> Encoder:
+    fields = [(f.name, _default(f)) for f in dataclasses.fields(kind)]
+
+    def run(value: Any) -> dict[str, Any]:
+        out = {}
+        for name, default in fields:
+            part = getattr(value, name)
+            if part != default or default is dataclasses.MISSING:
+                out[name] = _encoder(type(part))(part)
+        return out
+
+    return run
+
+
+def _default(field: Any) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _encode_reading(r: Reading) -> list[Any]:
+    row: list[Any] = [r.state.value, r.value, r.lo, r.hi, r.count, r.age, r.window, r.source, r.note]
+    while row[-1] is None or row[-1] == "":
+        row.pop()
+    return row
+
+
+def _decode_reading(row: list[Any]) -> Reading:
+    return Reading(State(row[0]), *row[1:])
+
+
+def _decoder(kind: Any) -> Decoder:
+    found = _DECODERS.get(kind)
+    if found is None:
+        found = _DECODERS[kind] = _make_decoder(kind)
+    return found
+
+
+def _make_decoder(kind: Any) -> Decoder:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Reading:
+        return _decode_reading
+    if kind is Target:
+        return target_of
+    if kind is Any or kind in _PLAIN:
+        return _same
+    if origin in (typing.Union, types.UnionType):
+        inner = [_decoder(a) for a in args if a is not type(None)]
+        if len(inner) != 1:
+            return _same
+        return lambda data: None if data is None else inner[0](data)
+    if origin is tuple:
+        if len(args) == 2 and args[1] is Ellipsis:
+            each = _decoder(args[0])
+            return lambda data: tuple(each(item) for item in data)
+        parts = [_decoder(a) for a in args]
+        return lambda data: tuple(part(item) for part, item in zip(parts, data, strict=True))
+    if origin is frozenset:
+        member = _decoder(args[0])
+        return lambda data: frozenset(member(item) for item in data)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        key, value = _decoder(args[0]), _decoder(args[1])
+        return lambda data: {key(k): value(v) for k, v in data.items()}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        fields = {f.name: _decoder(hints[f.name]) for f in dataclasses.fields(kind)}
+        return lambda data: kind(**{name: fields[name](part) for name, part in data.items()})  # type: ignore[operator]
+    raise TypeError(f"cannot read a {kind} from the ledger")
+
+
+def _key(key: Any) -> str:
+    return key.value if isinstance(key, Enum) else str(key)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def diff(old: Any, new: Any) -> Any:
+    """What must be told to someone who has `old`: nested changes; ``None`` at the top means nothing changed. Removed
+    keys are listed under "-"."""
+    changed: dict[str, Any] = {}
+    for key, value in new.items():
+        if key not in old:
+            changed[key] = value
+        elif old[key] != value:
+            both = isinstance(value, dict) and isinstance(old[key], dict)
+            changed[key] = {"~": diff(old[key], value)} if both else value
+    gone = [key for key in old if key not in new]
+    if gone:
+        changed["-"] = gone
+    return changed or None
+
+
+def patch(old: dict[str, Any], change: dict[str, Any] | None) -> dict[str, Any]:
+    """The inverse of ``diff``."""
+    out = dict(old)
+    for key, value in (change or {}).items():
+        if key == "-":
+            for name in value:
+                out.pop(name, None)
+        elif isinstance(value, dict) and value.keys() == {"~"}:
+            out[key] = patch(out[key], value["~"])
+        else:
+            out[key] = value
+    return out

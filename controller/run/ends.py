@@ -1,0 +1,88 @@
+"""The ends that the modes swap: writes that become ``dry_run``, and targets read off the metrics themselves."""
+
+from collections.abc import Mapping, Sequence
+
+from controller.core.facts import Fact
+from controller.core.model import Applied, Decision, Lever, Outcome, Pending, Phase, Target, TargetState
+from controller.core.observation import Observation, PoolFacts
+from controller.core.ports import Actuator, Description, Source
+
+
+class DryRun:
+    """An actuator whose reads pass and whose writes do not happen."""
+
+    def __init__(self, real: Actuator) -> None:
+        self._real = real
+
+    def describe(self) -> Description:
+        return self._real.describe()
+
+    def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
+        return self._real.read(targets, now)
+
+    def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
+        return tuple(Applied(d.target, Outcome.DRY_RUN) for d in decisions)
+
+    def verify(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
+        return tuple(Applied(d.target, Outcome.DRY_RUN) for d in decisions)
+
+    def close(self) -> None:
+        self._real.close()
+
+
+class Watched:
+    """A source that is watched for replicas: what a rehearsal without an actuator knows of its targets.
+
+    The wanted number is the recorded spec where there is one, else the replicas that were seen. It is a source and
+    an actuator, like a simulated fleet.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._last: Observation | None = None
+        self._pending_since: dict[str, float] = {}
+
+    # --- the source side
+
+    def observe(self, at: float, deadline: float) -> Observation:
+        self._last = self._source.observe(at, deadline)
+        return self._last
+
+    def close(self) -> None:
+        self._source.close()
+
+    # --- the actuator side
+
+    def describe(self) -> Description:
+        return Description((Lever.REPLICAS,), unit="replicas", quantum=1.0, settle=0.0, persistent=False)
+
+    def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
+        return {target: self._read(target.pool, now) for target in targets}
+
+    def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
+        return tuple(Applied(d.target, Outcome.DRY_RUN) for d in decisions)
+
+    def verify(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
+        return tuple(Applied(d.target, Outcome.DRY_RUN) for d in decisions)
+
+    def _read(self, pool: str, now: float) -> TargetState:
+        facts = self._last.pools.get(pool) if self._last is not None else None
+        if facts is None:
+            return TargetState(None, error="nothing was seen of this pool")
+        ready = _ready(facts)
+        wanted = facts.gauges.get(Fact.WANTED_REPLICAS, ready)
+        if wanted is None:
+            return TargetState(None, error="no replica was seen and no wanted number recorded")
+        missing = wanted - (ready or 0.0)
+        if missing <= 0:
+            self._pending_since.pop(pool, None)
+            return TargetState(wanted, ready)
+        since = self._pending_since.setdefault(pool, now)
+        return TargetState(wanted, ready, (Pending(int(missing), Phase.REQUESTED, since),))
+
+
+def _ready(facts: PoolFacts) -> float | None:
+    if Fact.READY_REPLICAS in facts.gauges:
+        return facts.gauges[Fact.READY_REPLICAS]
+    up = sum(1 for replica in facts.replicas.values() if replica.up)
+    return float(up) if up else None

@@ -1,0 +1,257 @@
+"""Ledger: what was seen, decided and done, one record a tick, in a directory of compressed JSON lines.
+
+A file begins with a full record, the states of all laws and the config; the records after it tell only what changed.
+Files are rotated by size and the oldest dropped when all together pass the cap. Each record is flushed
+before the plan is applied, so that after a crash the plan without outcomes tells what must be verified. A truncated
+last record, the mark of a crash, is skipped.
+"""
+
+import errno
+import gzip
+import io
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controller.core.model import Applied, Plan, Snapshot
+from controller.core.ports import LedgerFull
+from controller.run import codec
+
+FORMAT = 1
+SUFFIX = ".ledger.gz"
+_KEY_EVERY = 240  # records between full ones: bounds what one damaged record can hide
+
+
+class LedgerError(Exception):
+    """A ledger cannot be opened or read. The message names the file and the mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One tick as it was recorded. `states` only on the first record of a file and after each restart; `applied` is
+    empty when the process died between plan and outcomes (`complete` False)."""
+
+    at: float
+    snapshot: Snapshot
+    plan: Plan
+    applied: tuple[Applied, ...] = ()
+    complete: bool = True
+    config_hash: str = ""
+    version: str = ""
+    mode: str = ""
+    states: Mapping[str, Any] | None = None
+    config: Mapping[str, Any] | None = None
+
+
+class FileLedger:
+    """Writes records. Not thread-safe: one loop, one ledger."""
+
+    def __init__(self, directory: Path, *, max_size: int, rotate_size: int) -> None:
+        self.directory, self.max_size, self.rotate_size = directory, max_size, rotate_size
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            probe = directory / ".writable"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise LedgerError(
+                f"ledger {directory}: {error.strerror or error}; make the directory writable, or set ledger.path"
+            ) from error
+        self._file: io.BufferedIOBase | None = None
+        self._path: Path | None = None
+        self._packer: Any = None
+        self._last: dict[str, Any] = {}
+        self._since_key = 0
+        self.bytes_written = 0
+
+    def needs_key(self) -> bool:
+        """Whether the next record will be a full one and wants states and config."""
+        return self._file is None or self._since_key >= _KEY_EVERY or self._size() >= self.rotate_size
+
+    def plan(self, record: Mapping[str, Any]) -> None:
+        """Write the plan of a tick before it is applied. `record` has at, snapshot, plan, config_hash, version, mode,
+        and on a full record states and config. Raises LedgerFull when the disk is full or gone."""
+        body = {
+            "snapshot": codec.encode(record["snapshot"]),
+            "plan": _by_target(codec.encode(record["plan"])),
+            "config_hash": record["config_hash"],
+            "version": record["version"],
+            "mode": record["mode"],
+        }
+        try:
+            if self.needs_key():
+                self._rotate(record["at"])
+                line = {"at": record["at"], "full": body}
+                line.update({k: record[k] for k in ("states", "config") if k in record})
+            else:
+                line = {"at": record["at"], "delta": codec.diff(self._last, body)}
+            self._write(line)
+        except OSError as error:
+            self._abandon()
+            raise LedgerFull(f"ledger {self.directory}: {error.strerror or error}") from error
+        self._last = body
+        self._since_key += 1
+
+    def outcomes(self, at: float, applied: Sequence[Applied]) -> None:
+        """Write what became of the plan. Raises LedgerFull."""
+        try:
+            self._write({"at": at, "applied": [codec.encode(a) for a in applied]})
+        except OSError as error:
+            self._abandon()
+            raise LedgerFull(f"ledger {self.directory}: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        if self._file is not None and self._packer is not None:
+            try:
+                self._file.write(self._packer.flush())
+                self._file.close()
+            except OSError:
+                self._abandon()
+        self._file = None
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self._file is None:
+            return
+        text = json.dumps(line, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+        data = self._packer.compress(text.encode() + b"\n") + self._packer.flush(zlib.Z_SYNC_FLUSH)
+        self._file.write(data)
+        self._file.flush()
+        self.bytes_written += len(data)
+
+    def _size(self) -> int:
+        return self._file.tell() if self._file is not None else 0
+
+    def _rotate(self, at: float) -> None:
+        self.close()
+        self._make_room()
+        path = self.directory / f"{int(at):011d}-{os.getpid()}{SUFFIX}"
+        while path.exists():
+            path = path.with_name(path.name.replace(SUFFIX, f"x{SUFFIX}"))
+        self._file, self._path = path.open("wb"), path
+        self._packer = zlib.compressobj(6, zlib.DEFLATED, 31)
+        self._since_key = 0
+        self._write({"format": FORMAT})
+
+    def _make_room(self) -> None:
+        files = ledger_files(self.directory)
+        total = sum(f.stat().st_size for f in files)
+        while files and total > self.max_size - self.rotate_size:
+            oldest = files.pop(0)
+            total -= oldest.stat().st_size
+            oldest.unlink()
+
+    def _abandon(self) -> None:
+        """After a failed write the stream may end in half a record: begin a new file next time."""
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+                    raise
+        self._file = None
+
+
+@dataclass(slots=True)
+class MemoryLedger:
+    """Keeps nothing: for rehearsals that were not asked for a ledger."""
+
+    records: int = field(default=0)
+
+    def needs_key(self) -> bool:
+        return False
+
+    def plan(self, record: Mapping[str, Any]) -> None:
+        self.records += 1
+
+    def outcomes(self, at: float, applied: Sequence[Applied]) -> None:
+        """Nothing to keep."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def ledger_files(path: Path) -> list[Path]:
+    """The files of a ledger, oldest first; `path` may be one file."""
+    return [path] if path.is_file() else sorted(path.glob(f"*{SUFFIX}"))
+
+
+def read_ledger(path: Path) -> Iterator[Record]:
+    """Records in order. Raises LedgerError when there is nothing to read or a file is not a ledger."""
+    files = ledger_files(path)
+    if not files:
+        raise LedgerError(f"no ledger at {path}; give the directory that ledger.path names, or one {SUFFIX} file")
+    for file in files:
+        yield from _read_file(file)
+
+
+def _read_file(file: Path) -> Iterator[Record]:
+    body: dict[str, Any] = {}
+    open_: dict[str, Any] | None = None
+    for number, line in enumerate(_lines(file), 1):
+        try:
+            entry = json.loads(line)
+            if number == 1:
+                _check_format(file, entry)
+                continue
+            if "applied" in entry:
+                if open_ is not None:
+                    yield _record(open_, body, entry["applied"])
+                open_ = None
+                continue
+            if open_ is not None:
+                yield _record(open_, body, None)
+            body = entry["full"] if "full" in entry else codec.patch(body, entry["delta"])
+            open_ = entry
+        except (ValueError, KeyError, TypeError) as error:
+            raise LedgerError(
+                f"{file}, record {number}: not a ledger record ({error}); the file may be damaged, read the others"
+            ) from error
+    if open_ is not None:
+        yield _record(open_, body, None)
+
+
+def _check_format(file: Path, entry: Any) -> None:
+    if not isinstance(entry, dict) or entry.get("format") != FORMAT:
+        raise LedgerError(f"{file}: not a ledger of format {FORMAT}; it may be of another version of Governor")
+
+
+def _lines(file: Path) -> Iterator[str]:
+    """Whole lines; a torn end is the mark of a crash, not an error."""
+    try:
+        with gzip.open(file, "rt", encoding="utf-8") as stream:
+            for line in stream:
+                if line.endswith("\n"):
+                    yield line
+    except (EOFError, zlib.error):
+        return
+    except OSError as error:
+        raise LedgerError(f"{file}: {error.strerror or error}; give a file that Governor wrote") from error
+
+
+def _record(entry: Mapping[str, Any], body: Mapping[str, Any], applied: Sequence[Any] | None) -> Record:
+    return Record(
+        at=entry["at"],
+        snapshot=codec.decode(Snapshot, body["snapshot"]),
+        plan=codec.decode(Plan, _as_list(body["plan"])),
+        applied=tuple(codec.decode(Applied, a) for a in applied or ()),
+        complete=applied is not None,
+        config_hash=body["config_hash"],
+        version=body["version"],
+        mode=body["mode"],
+        states=entry.get("states"),
+        config=entry.get("config"),
+    )
+
+
+def _by_target(plan: dict[str, Any]) -> dict[str, Any]:
+    """Decisions keyed by target, so that a delta tells only those that changed."""
+    return {**plan, "decisions": {d["target"]: d for d in plan.get("decisions", [])}}
+
+
+def _as_list(plan: Mapping[str, Any]) -> dict[str, Any]:
+    decisions = plan["decisions"]
+    return {**plan, "decisions": [decisions[key] for key in sorted(decisions, key=codec.target_of)]}
