@@ -81,9 +81,9 @@ class Contract:
     `marks` are names, or prefixes when they end in ``:`` or ``_``, that prove the engine. `candidates` are best first.
     Every fact is either in `candidates` or in `unsupported` with its reason; `hints` hold the reason to give when a
     fact has candidates and none of them is exposed. `aka` are metric names that promise a fact and do not keep the
-    promise, with what they are. `known` are names of released versions (empty: not collected), `never` names that
-    people query and that no version ever had, with the right one. `generations` are groups of names or prefixes of one
-    quantity under successive names, best first, which an exporter may emit at the same time.
+    promise, with what they are. `known` are names of released versions without ``_total`` (empty: not collected),
+    `never` names that people query and that no version ever had, with the right one. `generations` are groups of names
+    or prefixes of one quantity under successive names, best first, which an exporter may emit at the same time.
     """
 
     engine: str

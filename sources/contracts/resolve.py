@@ -23,7 +23,7 @@ def resolve(contract: Contract, names: Container[str], *, kind: str = "") -> Map
 def identify(names: Iterable[str]) -> tuple[str, ...]:
     """Engines whose marks appear among `names`, in the order of the contracts' names."""
     exposed = frozenset(spelling for name in names for spelling in (name, base_name(name)))
-    return tuple(engine for engine in engines() if any(_marked(load(engine), name) for name in exposed))
+    return tuple(engine for engine in engines() if any(marked(load(engine), name) for name in exposed))
 
 
 def base_name(name: str) -> str:
@@ -76,5 +76,6 @@ def _has(names: Container[str], metric: str, *, histogram: bool = False) -> bool
     return metric.endswith(("_count", "_sum")) and (base in names or f"{base}_bucket" in names)
 
 
-def _marked(contract: Contract, name: str) -> bool:
+def marked(contract: Contract, name: str) -> bool:
+    """Whether a sample name proves the contract's engine."""
     return any(name.startswith(mark) if mark.endswith((":", "_")) else name == mark for mark in contract.marks)

@@ -72,7 +72,7 @@ def parse(engine: str, text: str) -> Contract:
         flags=data.get("flags", ""),
         releases=data.get("releases", ""),
         aka=dict(data.get("aka", {})),
-        known=frozenset(data.get("known", ())),
+        known=frozenset(data["marks"][0] + name for name in data.get("known", ())),
         never=dict(data.get("never", {})),
         generations=tuple(tuple(names) for names in data.get("generations", ())),
     )
