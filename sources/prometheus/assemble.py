@@ -12,6 +12,7 @@ from itertools import accumulate
 from controller.core.facts import Kind
 from controller.core.observation import HistogramIncrement
 from controller.core.ports import PoolNeeds
+from sources.prometheus.family import ByWorkload
 from sources.prometheus.plan import Part, Question, tenant
 from sources.prometheus.promql import PART
 from sources.prometheus.targets import Targets
@@ -118,8 +119,8 @@ def _owners(
 
 
 def _replica(part: Part, pool: PoolNeeds, row: Mapping[str, str]) -> str:
-    if part.candidate.workload_labels and not part.candidate.workload_kind:
-        return next((row[label] for label in part.candidate.workload_labels if row.get(label)), "")
+    if isinstance(part.place, ByWorkload):
+        return "" if part.candidate.workload_kind else part.place.name(row)
     if pool.replica_label in part.labels:
         return row.get(pool.replica_label) or row.get("instance", "")
     return ""

@@ -13,7 +13,6 @@ from controller.core.ports import Matcher, PoolNeeds
 from sources.contracts import engines, load
 from sources.contracts.contract import Candidate, Contract
 from sources.prometheus.assign import Assignment, common_matchers
-from sources.prometheus.promql import one_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,42 +104,51 @@ class ByLabels:
 class ByWorkload:
     """Rows of a platform family to pools, through namespace and workload or pod name.
 
-    A scrape without ``honor_labels`` moves the pod's labels to ``exported_*``; these win where they exist."""
+    A scrape without ``honor_labels`` moves the object's labels to ``exported_*``; these win where they exist."""
 
     def __init__(self, pools: Sequence[PoolNeeds], candidate: Candidate) -> None:
-        self._names = candidate.workload_labels
+        self._names = tuple(
+            dict.fromkeys(
+                name
+                for label in candidate.workload_labels
+                for name in (label if label.startswith("exported_") else f"exported_{label}", label)
+            )
+        )
         self._kind = candidate.workload_kind.lower()
         self.labels = ("namespace", "exported_namespace", *self._names)
-        self._exact: dict[tuple[str, str], list[PoolNeeds]] = {}
-        self._pods: dict[str, list[tuple[re.Pattern[str], PoolNeeds]]] = {}
+        self.matchers: tuple[Matcher, ...] = ()  # which of the labels is set only the answer tells
+        self._workloads: dict[tuple[str, str], list[tuple[str, PoolNeeds]]] = {}
         for pool in pools:
-            if pool.workload is None:
-                continue
-            namespace, kind, name = pool.workload
-            if not self._kind:
-                self._pods.setdefault(namespace, []).append((re.compile(re.escape(name) + "-.*"), pool))
-            elif kind.lower() == self._kind:
-                self._exact.setdefault((namespace, name), []).append(pool)
-        self.matchers = self._matchers()
+            if pool.workload is not None and self._kind in ("", pool.workload[1].lower()):
+                namespace, kind, name = pool.workload
+                self._workloads.setdefault((namespace, name), []).append((kind.lower(), pool))
 
     @property
     def empty(self) -> bool:
         """No pool has a workload of this kind, so there is nothing to ask."""
-        return not self._exact and not self._pods
+        return not self._workloads
 
     def pools(self, row: Mapping[str, str]) -> tuple[PoolNeeds, ...]:
         namespace = row.get("exported_namespace") or row.get("namespace", "")
         name = self.name(row)
         if self._kind:
-            return tuple(self._exact.get((namespace, name), ()))
-        return tuple(pool for pattern, pool in self._pods.get(namespace, ()) if pattern.fullmatch(name))
+            return tuple(pool for _, pool in self._workloads.get((namespace, name), ()))
+        # A pod is called after its workload, up to some dash; the longest workload that fits is the one.
+        for end in (i for i in range(len(name) - 1, 0, -1) if name[i] == "-"):
+            found = self._workloads.get((namespace, name[:end]), ())
+            if fitting := tuple(pool for kind, pool in found if _POD.get(kind, _ANY).fullmatch(name, end + 1)):
+                return fitting
+        return ()
 
     def name(self, row: Mapping[str, str]) -> str:
         """The workload's or the pod's name, from the first label that has one."""
         return next((value for label in self._names if (value := row.get(label, ""))), "")
 
-    def _matchers(self) -> tuple[Matcher, ...]:
-        # With several possible labels only the answer tells which one is set, so nothing is filtered by them.
-        if not self._kind or len(self._names) != 1:
-            return ()
-        return one_of(self._names[0], (name for _, name in self._exact))
+
+# What follows the workload's name and a dash in the names of its pods, so that llama does not claim llama-70b's.
+_POD = {
+    "deployment": re.compile(r"[a-z0-9]+-[a-z0-9]{5}"),
+    "replicaset": re.compile(r"[a-z0-9]{5}"),
+    "statefulset": re.compile(r"[0-9]+"),
+}
+_ANY = re.compile(r".+")
