@@ -111,7 +111,7 @@ def _objectives(config: GovernorConfig, at: Path, pool: PoolConfig) -> Iterator[
         elif len(ways) > 1:
             yield Finding(here, f"says it twice, by {' and '.join(ways)}", "keep one of them")
         window = objective.window or pool.window
-        if window < config.interval:
+        if window < config.interval and window != pool.window:
             yield Finding(
                 (*here, "window"),
                 f"{format_duration(window)} is shorter than the interval of {format_duration(config.interval)}",
@@ -154,9 +154,18 @@ def _objectives(config: GovernorConfig, at: Path, pool: PoolConfig) -> Iterator[
 def _lever(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
     if lever not in AVAILABLE:
         yield Finding(at, f"the lever {lever} cannot be moved yet", f"write one of {', '.join(sorted(AVAILABLE))}")
+        return
     if settings.min > settings.max:
         yield Finding(
             (*at, "min"), f"{settings.min:g} is above max {settings.max:g}", "lower min or raise max", ((*at, "max"),)
+        )
+    pin = settings.pin
+    if pin is not None and not settings.min <= pin.value <= settings.max:
+        yield Finding(
+            (*at, "pin", "value"),
+            f"{pin.value:g} is outside min {settings.min:g} and max {settings.max:g}",
+            "bounds hold for pins too; change one of them",
+            ((*at, "min"), (*at, "max")),
         )
     if lever is Lever.REPLICAS:
         for key in ("min", "max"):

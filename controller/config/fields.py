@@ -1,12 +1,13 @@
 """The kinds of single values in the config file: names, labels, percentiles, addresses. Each refuses with a mend."""
 
 import re
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
 
 from controller.config.errors import BadValue
-from controller.config.units import RATE_PATTERN, Duration, Ratio, Within, rate, ratio
+from controller.config.units import RATE_PATTERN, Duration, Ratio, Within, Written, rate, ratio
 from controller.core.params import Unit
 from controller.core.rules import Rate
 
@@ -27,7 +28,7 @@ def _name(value: object) -> object:
     return value
 
 
-Name = Annotated[Text, BeforeValidator(_name)]
+Name = Annotated[Text, Written("name"), BeforeValidator(_name)]
 
 
 def _matcher(value: object) -> tuple[str, str]:
@@ -60,7 +61,9 @@ _MATCHER_SCHEMA = {
         {**_WORD, "properties": {word: {"type": "string"} for word in ("regex", "not", "not_regex")}},
     ]
 }
-LabelMatch = Annotated[tuple[str, str], BeforeValidator(_matcher), WithJsonSchema(_MATCHER_SCHEMA)]
+LabelMatch = Annotated[
+    tuple[str, str], Written("text or matcher"), BeforeValidator(_matcher), WithJsonSchema(_MATCHER_SCHEMA)
+]
 
 
 def _label(value: object) -> object:
@@ -69,7 +72,7 @@ def _label(value: object) -> object:
     return value
 
 
-Label = Annotated[MaybeText, BeforeValidator(_label)]
+Label = Annotated[MaybeText, Written("label"), BeforeValidator(_label)]
 
 
 def _percentile(value: object) -> object:
@@ -97,7 +100,10 @@ def _attainment(value: object) -> float:
 
 
 Percentile = Annotated[
-    float, BeforeValidator(_percentile), WithJsonSchema({"type": "string", "pattern": r"^[pP]\d+(\.\d+)?$"})
+    float,
+    Written("percentile"),
+    BeforeValidator(_percentile),
+    WithJsonSchema({"type": "string", "pattern": r"^[pP]\d+(\.\d+)?$"}),
 ]
 Attainment = Annotated[Ratio, BeforeValidator(_attainment)]
 
@@ -119,4 +125,22 @@ def _listen(value: object) -> object:
     return value
 
 
+def _moment(value: object) -> datetime:
+    mend = "write for example 2026-12-24T18:00:00Z"
+    if isinstance(value, datetime):
+        return value
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise BadValue(f"{value!r} is not a moment", mend)
+    if moment.tzinfo is None:
+        raise BadValue(f"{value} has no time zone", mend)
+    return moment
+
+
+Moment = Annotated[
+    datetime, BeforeValidator(_moment), Written("moment"), WithJsonSchema({"type": "string", "format": "date-time"})
+]
 Listen = Annotated[Text, BeforeValidator(_listen)]

@@ -54,7 +54,7 @@ def loads(text: str, origin: str = "config", engines: Callable[[], Iterable[str]
             ],
             origin,
         )
-    config, mistakes = _validate(data, engines)
+    config, mistakes = _validate(data, engines, found.broken)
     located = [Problem(dotted(path), mistake, mend, found.line(path)) for path, mistake, mend in mistakes]
     problems = sorted([*found.problems, *located], key=lambda problem: (problem.line or 0, problem.path))
     if problems or config is None:
@@ -70,12 +70,13 @@ def config_hash(config: GovernorConfig) -> str:
 
 
 def _validate(
-    data: dict[str, Any], engines: Callable[[], Iterable[str]]
+    data: dict[str, Any], engines: Callable[[], Iterable[str]], broken: set[Path]
 ) -> tuple[GovernorConfig | None, list[tuple[Path, str, str]]]:
     """The config, and everything that is wrong.
 
     Contradictions between keys can only be looked for in a config whose single values are valid. So wrong values are
-    cut out, the rest is validated again, and contradictions that depend on something cut out are not reported.
+    cut out, the rest is validated again, and contradictions that depend on something cut out are not reported. What is
+    at a `broken` path was never read, and nothing is said about it.
     """
     mistakes: list[tuple[Path, str, str]] = []
     cut: set[Path] = set()
@@ -86,14 +87,14 @@ def _validate(
         except ValidationError as error:
             round_cut: set[Path] = set()
             for path, mistake, mend in problems_of(error, GovernorConfig):
-                if not _touched(path, cut):
+                if not _touched(path, cut | broken):
                     mistakes.append((path, mistake, mend))
                 round_cut.add(_cut(data, path, cut | round_cut))
             if () in round_cut or round_cut <= cut:
                 return None, mistakes
             cut |= round_cut
     for finding in checks.check(config, engines):
-        if any(_touched(path, cut) for path in (finding.path, *finding.uses)):
+        if any(_touched(path, cut | broken) for path in (finding.path, *finding.uses)):
             continue
         mistakes.append((finding.path, finding.mistake, finding.mend))
     return (None if cut else config), mistakes

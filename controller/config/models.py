@@ -5,7 +5,7 @@ Durations are seconds and ratios are 0..1 once loaded. What several keys must ag
 
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from controller.config.errors import BadValue
@@ -15,6 +15,7 @@ from controller.config.fields import (
     LabelMatch,
     Listen,
     MaybeText,
+    Moment,
     Name,
     Number,
     Percentile,
@@ -165,7 +166,7 @@ class PinConfig(Model):
     """A person's override: the value stands until a moment, whatever the policy wants; hard bounds still hold."""
 
     value: Annotated[Number, Within(ge=0)] = Field(description="the value to hold")
-    until: AwareDatetime = Field(description="when the pin ends, with time zone: 2026-12-24T18:00:00Z")
+    until: Moment = Field(description="when the pin ends, with time zone: 2026-12-24T18:00:00Z")
     reason: Text = Field(description="why, for whoever reads the decisions")
 
 
@@ -202,7 +203,6 @@ class PoolConfig(Model):
     )
     labels: LabelsConfig = Field(LabelsConfig(), description="labels that tell replicas, tenants, roles, zones")  # type: ignore[call-arg]
     window: PositiveDuration = Field(60.0, description="control window; at least four scrapes")
-    stale_after: PositiveDuration = Field(60.0, description="age of the newest sample above which nothing is relaxed")
     objectives: tuple[ObjectiveConfig, ...] = Field((), description="the promises")
     workload: WorkloadConfig | None = Field(None, description="Kubernetes object, for ready and wanted replicas")
     gpus_per_replica: Annotated[Whole, Within(ge=0)] = Field(1, description="GPUs that one replica takes, for budgets")

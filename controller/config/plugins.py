@@ -31,6 +31,7 @@ from controller.config.units import Duration, Ratio, Within
 from controller.core.params import SecretRef, Unit
 from controller.registry import Group
 
+CHOICE = "x-plugin"
 _MODELS: dict[type[Any], type[BaseModel]] = {}
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
@@ -133,6 +134,9 @@ def choose(group: Group, value: object) -> Plugin:
             cls(settings)  # policies are pure, and check in the constructor what several parameters must agree on
         except ValueError as error:
             raise BadParts([_own_words(error, config)]) from error
+        except Exception as error:  # a stranger's mistake, which is no reason for a traceback
+            what = f"{kind!r} cannot be made: {type(error).__name__}: {error}"
+            raise BadParts([(("kind",), what, "tell its author")]) from error
     return Plugin(group, kind, settings)
 
 
@@ -158,7 +162,7 @@ class Chosen:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"$ref": f"#/$defs/{self.group.noun}"}
+        return {"type": "object", CHOICE: self.group.noun}  # `schema` puts the reference in, once it knows the plug-ins
 
 
 SourcePlugin = Annotated[Plugin, Chosen(Group.SOURCE)]

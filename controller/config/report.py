@@ -49,11 +49,13 @@ def _one(detail: ErrorDetails, model: type[BaseModel]) -> Iterable[tuple[Path, s
     if kind == "extra_forbidden":
         known = fields_at(model, path[:-1])
         return [(path, "is not a known key", nearest(str(path[-1]), known))]
+    if given is None:
+        return [(path, "is empty", "give it a value or remove the key")]
+    if kind in ("too_short", "string_too_short"):
+        return [(path, "is empty", "write at least one" if kind == "too_short" else "write a text")]
     if kind in ("literal_error", "enum"):
         options = [option.strip(" '") for option in str(context["expected"]).replace(" or ", ", ").split(",")]
         return [(path, f"{given!r} is not a choice", nearest(str(given), options))]
-    if given is None:
-        return [(path, "is empty", "give it a value or remove the key")]
     if kind in _EXPECTED:
         return [(path, f"{_short(given)} is not {_EXPECTED[kind]}", _mend(kind, given))]
     return [(path, f"{_short(given)}: {detail['msg']}", "")]
@@ -141,6 +143,8 @@ def _mend(kind: str, given: object) -> str:
         return f'write "{str(given).lower() if isinstance(given, bool) else given}" in quotes'
     if kind in ("int_type", "int_from_float", "float_type") and isinstance(given, str):
         return "write the number without quotes or unit"
+    if kind in ("dict_type", "mapping_type", "model_type"):
+        return "write `name: value`, one per line, indented below it"
     if kind in ("tuple_type", "list_type"):
         return "write [a, b] or lines that begin with -"
     return ""

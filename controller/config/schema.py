@@ -4,7 +4,7 @@ from typing import Any
 
 from controller import registry
 from controller.config.models import GovernorConfig
-from controller.config.plugins import model_of
+from controller.config.plugins import CHOICE, model_of
 from controller.registry import Group
 
 _CHOOSERS = (Group.SOURCE, Group.POLICY, Group.ACTUATOR)
@@ -39,9 +39,22 @@ def json_schema() -> dict[str, Any]:
             }
         )
         defs[group.noun] = {"oneOf": options}
+    schema = _link(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Inference Governor configuration",
         "description": "The config file of Inference Governor, format version 1.",
         **{key: value for key, value in schema.items() if key not in ("title", "description")},
     }
+
+
+def _link(node: Any) -> Any:
+    """`node` with every place that chooses a plug-in pointing to the union of its group."""
+    if isinstance(node, list):
+        return [_link(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if CHOICE in node:
+        rest = {key: value for key, value in node.items() if key not in (CHOICE, "type")}
+        return {"$ref": f"#/$defs/{node[CHOICE]}", **rest}
+    return {key: _link(value) for key, value in node.items()}

@@ -43,6 +43,7 @@ class Tree:
     data: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    broken: set[Path] = field(default_factory=set)  # where something was left out, so that its absence means nothing
 
     def line(self, path: Path) -> int | None:
         """The line of the nearest known place at or above `path`."""
@@ -61,12 +62,7 @@ def parse(text: str) -> Tree:
         loader = _Loader(text)
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        what = " ".join(part for part in (error.context, error.problem) if part)
-        if error.context == "expected a single document in the stream":
-            what = "there is more than one document in the file"
-        line = mark.line + 1 if mark else None
-        tree.problems.append(Problem("", f"not valid YAML: {what}", "check indentation, colons and quotes", line))
+        tree.problems.append(_unreadable(error))
         return tree
     except yaml.YAMLError as error:
         tree.problems.append(
@@ -79,6 +75,15 @@ def parse(text: str) -> Tree:
     if node is not None:
         tree.data = _build(node, (), tree, loader)
     return tree
+
+
+def _unreadable(error: yaml.MarkedYAMLError) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    what = " ".join(part for part in (error.context, error.problem) if part)
+    mend = "indent with spaces" if "'\\t'" in what else "check indentation, colons and quotes"
+    if error.context == "expected a single document in the stream":
+        what, mend = "there is more than one document in the file", "write one file per config"
+    return Problem("", f"not valid YAML: {what}", mend, mark.line + 1 if mark else None)
 
 
 def _anchors(text: str) -> list[Problem]:
@@ -103,12 +108,15 @@ def _build(node: yaml.Node, path: Path, tree: Tree, loader: _Loader) -> Any:
     if isinstance(node, yaml.MappingNode):
         return _mapping(node, path, tree, loader)
     if node.tag not in _SCALARS:
-        tree.problems.append(Problem(dotted(path), f"the YAML tag {node.tag} is not allowed", "remove it", line))
+        tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+        tree.problems.append(Problem(dotted(path), f"the YAML tag {tag} is not allowed", "remove it", line))
+        tree.broken.add(path)
         return None
     try:
         return loader.construct_object(node)
     except ValueError:  # int() refuses numbers of thousands of digits
         tree.problems.append(Problem(dotted(path), "the number is too long", "write a shorter number", line))
+        tree.broken.add(path)
         return None
 
 
@@ -118,8 +126,13 @@ def _mapping(node: yaml.MappingNode, path: Path, tree: Tree, loader: _Loader) ->
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag not in _SCALARS:
             tree.problems.append(Problem(dotted(path), "a key must be plain text", "write `name: value`", line))
+            tree.broken.add(path)
             continue
         key = key_node.value
+        if key == "<<":
+            tree.problems.append(Problem(dotted(path), "the merge key << is not allowed", "write the keys out", line))
+            tree.broken.add(path)
+            continue
         if key in result:
             first = tree.lines[(*path, key)]
             tree.problems.append(

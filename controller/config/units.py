@@ -40,7 +40,7 @@ RATE_PATTERN = r"^\d+(\.\d+)?%?/(\d+(\.\d+)?(ns|us|µs|ms|s|m|h|d|w))+$"
 
 def duration(value: object) -> float:
     """Seconds of "2s", "80ms", "1h30m". Raises BadValue for anything else; a bare number has no unit and is refused."""
-    if _is_number(value):
+    if _is_number(value) and math.isfinite(float(value)):  # type: ignore[arg-type]
         raise BadValue(f"{value} has no unit", f"write {value}s if seconds are meant")
     if not isinstance(value, str):
         raise BadValue(f"{value!r} is not a duration", "write for example 80ms, 2s, 5m or 3d")
@@ -139,6 +139,14 @@ def rate(value: object) -> Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """What a value is called in the docs, and its unit. Pydantic metadata without effect."""
+
+    words: str
+    unit: Unit = Unit.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
 class Within:
     """Bounds on a parsed value, reported in the unit the user wrote. Used as pydantic metadata."""
 
@@ -198,9 +206,16 @@ _RATIO_SCHEMA = {
     "anyOf": [{"type": "string", "pattern": RATIO_PATTERN}, {"type": "number", "minimum": 0, "maximum": 1}]
 }
 
-Duration = Annotated[float, BeforeValidator(duration), WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN})]
-Ratio = Annotated[float, BeforeValidator(ratio), WithJsonSchema(_RATIO_SCHEMA)]
-Size = Annotated[int, BeforeValidator(size), WithJsonSchema({"type": "string", "pattern": SIZE_PATTERN})]
+Duration = Annotated[
+    float,
+    BeforeValidator(duration),
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN}),
+    Written("duration", Unit.DURATION),
+]
+Ratio = Annotated[float, BeforeValidator(ratio), WithJsonSchema(_RATIO_SCHEMA), Written("ratio", Unit.RATIO)]
+Size = Annotated[
+    int, BeforeValidator(size), WithJsonSchema({"type": "string", "pattern": SIZE_PATTERN}), Written("size")
+]
 
 
 def _is_number(value: object) -> bool:

@@ -51,7 +51,10 @@ class Steady:
 
         def __post_init__(self) -> None:
             if self.low >= self.high:
-                raise ValueError(f"low {self.low:g} must be below high {self.high:g}")
+                raise ValueError(f"low: {self.low:g} is not below high {self.high:g}; leave a gap between them")
+
+    def __init__(self, config: "Steady.Config") -> None:
+        self.config = config
 
 
 class Wheel:
@@ -62,6 +65,9 @@ class Wheel:
     @dataclass(frozen=True)
     class Config:
         """Nothing to set."""
+
+    def __init__(self, config: "Wheel.Config") -> None:
+        self.config = config
 
 
 class Hand:
@@ -74,5 +80,24 @@ class Hand:
         path: str = param("file it writes")
 
 
+class Broken:
+    """A policy whose constructor fails."""
+
+    @dataclass(frozen=True)
+    class Config:
+        """Nothing to set."""
+
+    def __init__(self) -> None:
+        self.config = None
+
+
 class Bare:
     """No Config: not a plug-in."""
+
+
+def engines() -> tuple[str, ...]:
+    """The tool that names the metric contracts."""
+    return ("sglang", "vllm")
+
+
+KNOBS = ("not", "a", "class")

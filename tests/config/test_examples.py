@@ -1,0 +1,55 @@
+"""Every shipped config is a fixture: it loads, and what it says about defaults is true."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from controller.config import GovernorConfig, config_hash, load, without_actuator
+from controller.config.docs import render
+from controller.config.models import LeverConfig, ObjectiveConfig, PoolConfig
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.yaml") if not path.stem.endswith("_test"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_example_loads(path: Path) -> None:
+    assert load(path).pools
+
+
+def test_there_are_examples() -> None:
+    assert {"minimal", "reference", "demo", "kubernetes", "thresholds"} <= {path.stem for path in EXAMPLES}
+
+
+def test_the_reference_file_states_the_defaults_of_the_code() -> None:
+    """A default that is documented wrongly is believed."""
+    minimal, reference = (load(ROOT / "examples" / f"{name}.yaml") for name in ("minimal", "reference"))
+    assert reference.model_dump() == minimal.model_dump()
+    assert config_hash(reference) == config_hash(minimal)
+
+
+def test_the_reference_file_leaves_out_no_key() -> None:
+    raw = yaml.safe_load((ROOT / "examples" / "reference.yaml").read_text(encoding="utf-8"))
+    pool = raw["pools"]["chat"]
+    for written, model, optional in (
+        (raw, GovernorConfig, set[str]()),
+        (pool, PoolConfig, {"workload", "profile"}),
+        (pool["objectives"][0], ObjectiveConfig, {"attainment", "statistic"}),
+        (pool["levers"]["replicas"], LeverConfig, {"actuator", "pin"}),
+    ):
+        assert keys(model) - optional == set(written)
+
+
+def keys(model: type[BaseModel]) -> set[str]:
+    return {field.alias or name for name, field in model.model_fields.items()}
+
+
+def test_what_acts_in_the_kubernetes_example_has_an_actuator() -> None:
+    assert without_actuator(load(ROOT / "examples" / "kubernetes.yaml")) == ()
+
+
+def test_the_configuration_page_is_what_the_models_say() -> None:
+    """Mend: `python -m controller.config.docs > docs/configuration.md`."""
+    assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == render()
