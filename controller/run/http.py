@@ -37,7 +37,7 @@ def parse_listen(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
         raise ListenError(f"http.listen: {listen!r} is not an address; write host:port, such as 127.0.0.1:8080")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - ":8080" asks for exactly this
+    return host.strip("[]") or "0.0.0.0", int(port)
 
 
 class _BadRequest(Exception):
@@ -94,12 +94,12 @@ class _Handler(BaseHTTPRequestHandler):
             answer = page(parse_qs(url.query), self.headers.get("Accept", ""))
         except _BadRequest as problem:
             answer = _json(HTTPStatus.BAD_REQUEST, {"error": str(problem)})
-        except Exception as problem:  # noqa: BLE001 - a page must not end the connection without a word
+        except Exception as problem:
             self.server.on_error(f"{url.path}: {problem!r}")
             answer = _json(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "this page failed; see the log"})
         self._send(answer)
 
-    do_HEAD = do_GET  # noqa: N815 - the name that the base class looks for
+    do_HEAD = do_GET
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Also what the base class says by itself: JSON and safe headers here as well."""
@@ -176,7 +176,7 @@ class Server:
                 f"http.listen: cannot listen on {listen}: {problem.strerror or problem}; "
                 "stop the other program or choose another address"
             ) from problem
-        self._thread = threading.Thread(target=self._listener.serve_forever, name="http", daemon=True)
+        self._thread = threading.Thread(target=self._listener.serve_forever, args=(0.1,), name="http", daemon=True)
 
     @property
     def address(self) -> tuple[str, int]:

@@ -19,7 +19,8 @@ from prometheus_client.registry import Collector
 from controller.core.model import Outcome
 from controller.run import samples
 from controller.run.catalogue import BY_NAME, METRICS, TICK_BUCKETS, Kind
-from controller.run.settings import Settings, Ticked
+from controller.run.loop import TickResult
+from controller.run.settings import Settings
 
 Labels = tuple[str, ...]
 
@@ -66,7 +67,7 @@ class Metrics(Collector):
             ("start_timestamp_seconds", ()): time.time() if started is None else started,
         }
         self._settings: Settings | None = None
-        self._result: Ticked | None = None
+        self._result: TickResult | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -92,7 +93,7 @@ class Metrics(Collector):
             self._add("config_reloads_total", (result,), 1)
             self._fixed["config_valid", ()] = float(result == "done")
 
-    def ticked(self, result: Ticked) -> None:
+    def ticked(self, result: TickResult) -> None:
         """A tick ran to its end."""
         with self._lock:
             for (name, labels), number in samples.counted(result).items():

@@ -6,7 +6,7 @@ from controller.core.model import Applied, Decision, Outcome, Target
 from controller.core.reading import State
 from controller.core.why import SENTENCE
 from controller.run.logs import Edges
-from controller.run.settings import Ticked
+from controller.run.loop import TickResult
 
 _GOOD = frozenset({Outcome.DONE, Outcome.DRY_RUN})
 
@@ -19,7 +19,7 @@ class Narrator:
         self.edges = Edges(log)
         self._said: dict[Target, tuple[float | None, float | None, str]] = {}
 
-    def ticked(self, result: Ticked) -> None:
+    def ticked(self, result: TickResult) -> None:
         """Reports what is new in `result`."""
         at = result.snapshot.tick.at
         error = result.snapshot.error
@@ -33,7 +33,7 @@ class Narrator:
         for applied in result.applied:
             self._outcome(applied, at)
 
-    def _targets(self, result: Ticked, at: float) -> None:
+    def _targets(self, result: TickResult, at: float) -> None:
         for target, state in result.snapshot.targets.items():
             name = str(target)
             if state.error:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from controller.core.model import Decision, PoolReadings, Target, TargetState
 from controller.core.ports import Estimate
 from controller.core.reading import Reading
-from controller.core.why import Why
-from controller.run.settings import Settings, Ticked
+from controller.run.loop import TickResult
+from controller.run.settings import Settings
 
 Sample = tuple[str, tuple[str, ...], float]  # name without prefix, label values in the catalogue's order, value
 
@@ -32,10 +32,9 @@ def of_settings(settings: Settings) -> Iterator[Sample]:
                     yield "target_limit", (pool, lever.value, bound), number
 
 
-def of_tick(result: Ticked, pools: frozenset[str]) -> Iterator[Sample]:
+def of_tick(result: TickResult, pools: frozenset[str]) -> Iterator[Sample]:
     """What the newest tick tells of `pools`; it may be older than the config and know pools that are gone."""
     snapshot = result.snapshot
-    decisions = [decision for decision in result.plan.decisions if decision.target.pool in pools]
     yield "last_tick_timestamp_seconds", (), snapshot.tick.at
     yield "source_up", (), float(not snapshot.error)
     for pool in sorted(pools & snapshot.pools.keys()):
@@ -45,16 +44,11 @@ def of_tick(result: Ticked, pools: frozenset[str]) -> Iterator[Sample]:
     for target, state in snapshot.targets.items():
         if target.pool in pools:
             yield from _target(target, state, snapshot.tick.at)
-    for decision in decisions:
-        yield from _decision(decision)
-    # The loop holds relaxing moves with this reason exactly while the ledger refuses records.
-    yield "ledger_writable", (), float(not any(Why.LEDGER_FULL in whys(d) for d in decisions))
+    for decision in result.plan.decisions:
+        if decision.target.pool in pools:
+            yield from _decision(decision)
+    yield "ledger_writable", (), float(result.ledger_ok)
     yield from _outcomes(result, pools)
-
-
-def whys(decision: Decision) -> frozenset[Why]:
-    """Every reason in the chain of a decision."""
-    return frozenset({decision.why, *(step.why for step in decision.steps)})
 
 
 def _pool(pool: str, readings: PoolReadings) -> Iterator[Sample]:
@@ -123,7 +117,7 @@ def _decision(decision: Decision) -> Iterator[Sample]:
         yield "target_final", labels, decision.final
 
 
-def _outcomes(result: Ticked, pools: frozenset[str]) -> Iterator[Sample]:
+def _outcomes(result: TickResult, pools: frozenset[str]) -> Iterator[Sample]:
     """The outcome of this tick's write, else of the last one: an outcome of `unknown` must not vanish from the
     exposition because the target, being blocked, is not written again."""
     newest: dict[Target, str] = {
@@ -137,7 +131,7 @@ def _outcomes(result: Ticked, pools: frozenset[str]) -> Iterator[Sample]:
             yield "target_outcome", (target.pool, target.lever.value, target.member, outcome), 1.0
 
 
-def counted(result: Ticked) -> Mapping[tuple[str, tuple[str, ...]], int]:
+def counted(result: TickResult) -> Mapping[tuple[str, tuple[str, ...]], int]:
     """What one tick adds to the counters, by name without prefix and label values."""
     counts: dict[tuple[str, tuple[str, ...]], int] = {("ticks_total", ()): 1}
 

@@ -1,4 +1,4 @@
-"""What the daemon, its metrics and its status page need to know of a config, and of one tick of a loop.
+"""What the daemon, its metrics and its status page need to know of a config, and what they ask of a loop.
 
 Kept apart from the config models so that this half of the room can run, and be tested, with toy loops.
 """
@@ -7,31 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-from controller.core.model import Applied, Lever, Mode, Plan, Snapshot
-from controller.core.ports import Estimate
+from controller.core.model import Lever, Mode
 from controller.core.slo import Objective
-
-
-class Ticked(Protocol):
-    """What one tick leaves behind (``loop.TickResult``). `seconds` by phase: observe, measure, decide, act, record,
-    total."""
-
-    @property
-    def snapshot(self) -> Snapshot: ...
-    @property
-    def estimates(self) -> Mapping[str, Estimate]: ...
-    @property
-    def plan(self) -> Plan: ...
-    @property
-    def applied(self) -> tuple[Applied, ...]: ...
-    @property
-    def seconds(self) -> Mapping[str, float]: ...
+from controller.run.loop import TickResult
 
 
 class Loop(Protocol):
     """What the daemon drives (``loop.ControlLoop``)."""
 
-    def tick(self, at: float) -> Ticked: ...
+    def tick(self, at: float) -> TickResult: ...
     def adopt(self, previous: Self) -> None: ...
     def close(self) -> None: ...
 

@@ -14,7 +14,8 @@ from controller.core.ports import Estimate
 from controller.core.reading import Reading
 from controller.core.slo import Objective
 from controller.core.why import SENTENCE
-from controller.run.settings import Settings, Ticked
+from controller.run.loop import TickResult
+from controller.run.settings import Settings
 
 Json = dict[str, Any]  # JSON has no better type in Python
 
@@ -31,7 +32,7 @@ class Board:
         self._settings: Settings | None = None
         self._loaded_at: float | None = None
         self._problems: tuple[str, ...] = ()
-        self._result: Ticked | None = None
+        self._result: TickResult | None = None
         self._missed = 0
         self._error = ""
         self._history: deque[Json] = deque(maxlen=HISTORY)
@@ -47,7 +48,7 @@ class Board:
         with self._lock:
             self._problems = tuple(problems)
 
-    def ticked(self, result: Ticked, *, monotonic: float) -> None:
+    def ticked(self, result: TickResult, *, monotonic: float) -> None:
         """A tick ran to its end."""
         with self._lock:
             self._result, self._beat, self._error = result, monotonic, ""

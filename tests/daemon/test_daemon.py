@@ -83,7 +83,8 @@ def test_a_slow_tick_that_is_caught_up_acts_twice_on_the_past(start: Start) -> N
             daemon.wait("ticks_missed")
         assert not [line for line in daemon.seen if line["event"] == "begin" and line["tick"] > 2], "overlapped"
         counted = metric(port, "governor_ticks_missed_total")
-        assert counted is not None and counted >= 3, "a tick that never ends must show while it hangs"
+        assert counted is not None
+        assert counted >= 3, "a tick that never ends must show while it hangs"
         daemon.say("go on")
         following = daemon.wait("begin", where=lambda line: line["tick"] == 3)["at"]
         missed = sum(line["slots"] for line in daemon.seen if line["event"] == "ticks_missed")
@@ -177,8 +178,8 @@ def test_a_listen_address_that_changes_or_is_taken(start: Start, config: Path) -
         assert get(port, "/healthz")[0] == 200
         write(config, name="there", listen="localhost:0")
         daemon.wait("config_reloaded")
-        daemon.wait("end", where=lambda line: line["loop"] == "there")
-        with pytest.raises(urllib.error.URLError):
+        daemon.wait("closed")
+        with pytest.raises(urllib.error.URLError, match="refused"):
             get(port, "/healthz")
 
 

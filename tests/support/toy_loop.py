@@ -8,27 +8,32 @@ how long a tick takes.
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from controller.core.model import Applied, Lever, Mode, Plan, PoolReadings, Snapshot, Tick
 from controller.core.ports import Estimate
 from controller.core.slo import Objective
 from controller.run import logs
 from controller.run.daemon import Daemon
+from controller.run.loop import TickResult
 from controller.run.settings import LeverSettings, Settings
 from tests.support.build import TTFT, decision, readings
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What `loop.TickResult` looks like."""
-
-    snapshot: Snapshot
-    plan: Plan = field(default_factory=lambda: Plan(0.0))
-    estimates: Mapping[str, Estimate] = field(default_factory=dict)
-    applied: tuple[Applied, ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=lambda: {"observe": 0.02, "total": 0.03})
+def result(
+    snapshot: Snapshot,
+    plan: Plan | None = None,
+    estimates: Mapping[str, Estimate] | None = None,
+    applied: tuple[Applied, ...] = (),
+    seconds: Mapping[str, float] | None = None,
+    *,
+    ledger_ok: bool = True,
+) -> TickResult:
+    """What a tick leaves behind, made by hand."""
+    phases = seconds or {"observe": 0.02, "total": 0.03}
+    return TickResult(snapshot, estimates or {}, plan or Plan(snapshot.tick.at), applied, phases, ledger_ok)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class ToyConfig:
     refuses_to_build: bool = False
 
     def settings(self) -> Settings:
-        promises: dict[str, tuple[Objective, ...]] = {pool: (TTFT,) for pool in self.pools}
+        promises: dict[str, tuple[Objective, ...]] = dict.fromkeys(self.pools, (TTFT,))
         levers = {pool: {Lever.REPLICAS: LeverSettings(Mode.AUTO, 1, 8)} for pool in self.pools}
         return Settings(self.interval, self.deadline, self.listen, f"hash-{self.name}", promises, levers)
 
@@ -61,11 +66,11 @@ class ToyLoop:
 
     def __init__(self, config: ToyConfig) -> None:
         self._config = config
-        self._count = 0
+        self.count = 0
 
-    def tick(self, at: float) -> Result:
-        self._count += 1
-        number, config = self._count, self._config
+    def tick(self, at: float) -> TickResult:
+        self.count += 1
+        number, config = self.count, self._config
         tell("begin", at=at, tick=number, loop=config.name)
         if number in config.held:
             sys.stdin.readline()
@@ -74,19 +79,18 @@ class ToyLoop:
         pools: dict[str, PoolReadings] = {} if number in config.blind else {p: readings() for p in config.pools}
         error = "connection refused" if number in config.blind else ""
         tell("end", at=at, tick=number, loop=config.name)
-        return Result(Snapshot(Tick(number, at), pools, {}, error), Plan(at, (decision(),)))
+        return result(Snapshot(Tick(number, at), pools, {}, error), Plan(at, (decision(),)))
 
     def adopt(self, previous: "ToyLoop") -> None:
-        self._count = previous._count
+        self.count = previous.count
 
     def close(self) -> None:
         tell("closed", loop=self._config.name)
 
 
 def load(path: Path) -> ToyConfig:
-    fields = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(path.read_text()).items()
-    }
+    read: dict[str, Any] = json.loads(path.read_text())
+    fields: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in read.items()}
     return ToyConfig(**fields)
 
 
