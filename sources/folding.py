@@ -56,6 +56,7 @@ class Fold:
 
     def __init__(self, selection: Selection, layout: Layout, needs: Sequence[PoolNeeds], pool_first: bool) -> None:
         self.selection = selection
+        self.told: dict[int, tuple[dict[Fact, str], dict[Fact, str]]] = {}  # a cache of its user, per pool
         cumulative = [e for e in selection.entries if e.fact.kind is not Kind.GAUGE and e.slot != "gate"]
         self.gauges = _gauges([e for e in selection.entries if e.fact.kind is Kind.GAUGE], layout)
         self._series = np.array([e.series for e in cumulative], dtype=np.intp)

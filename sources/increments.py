@@ -68,7 +68,7 @@ class Increments:
         self._taken = False
         self._replicas: dict[tuple[int, str], _Member] = {}
         self._targets: dict[int, dict[Target, str]] = {}  # per pool: target -> replica
-        self._reasons: dict[int, dict[Fact, str]] = {}
+        self._reasons: dict[int, Mapping[Fact, str]] = {}
         self._health: dict[Target, bool] = {}
         self._scanned = 0
         self._ups: list[tuple[int, Target]] = []
@@ -235,13 +235,10 @@ class Increments:
             targets = {target: replica for target, replica in targets.items() if replica}  # the pool's row is no target
         started = {target: value for number, target in self._starts if (value := self._value(number)) is not None}
         fold = self._fold
-        sources: dict[Fact, str] = {}
+        sources: Mapping[Fact, str] = {}
         failed: dict[Fact, str] = {}
         if fold is not None and pool in self._targets:
-            self._reasons[pool] = self._selector.unsupported(pool, fold.selection)
-            sources = {f: ", ".join(fold.selection.sources.get((pool, f), ())) for f in need.facts}
-            if self._recorded is not None:
-                sources = {f: self._recorded[f.value] for f, name in sources.items() if name}
+            self._reasons[pool], sources = self._told(pool, fold)
         else:
             failed = dict.fromkeys(need.facts, f"no series matches the selector of pool {need.pool}")
         return PoolFacts(
@@ -254,12 +251,21 @@ class Increments:
                 for name in sorted(tenants)
                 for one in (scoped[pool, "tenant", name],)
             },
-            sources={fact: name for fact, name in sources.items() if name},
+            sources=sources,
             unsupported=self._reasons.get(pool, {}),
             failed=failed,
             targets_up=sum(health.get(target, False) for target in targets) if health else None,
             targets_down=sum(not health.get(target, True) for target in targets),
         )
+
+    def _told(self, pool: int, fold: Fold) -> tuple[dict[Fact, str], dict[Fact, str]]:
+        """Why facts of a pool are unsupported, and where the others come from: the same while the series are."""
+        if pool not in fold.told:
+            names = {fact: ", ".join(names) for (of, fact), names in fold.selection.sources.items() if of == pool}
+            if self._recorded is not None:
+                names = {fact: self._recorded[fact.value] for fact in names}
+            fold.told[pool] = self._selector.unsupported(pool, fold.selection), names
+        return fold.told[pool]
 
     def _replica(
         self, pool: int, name: str, at: float, scoped: Mapping[Scope, _Scoped], started: Mapping[Target, float]

@@ -55,7 +55,7 @@ class RecordingSource:
         """The times of the frames, unix seconds: the natural ticks of a rehearsal. Raises RecordingError on damage."""
         return self.recording.times()
 
-    def observe(self, at: float, deadline: float) -> Observation:  # noqa: ARG002 - the port has it
+    def observe(self, at: float, deadline: float) -> Observation:
         """Everything recorded since the previous call. `deadline` is not needed: the disk is near."""
         since = self._increments.base
         if self._at is not None and at <= self._at:

@@ -87,6 +87,8 @@ class Selector:
         self._homes: list[
             dict[str, tuple[Contract, frozenset[Fact]]]
         ] = []  # per pool: which contract gives which facts
+        self._bare: set[str] = set()  # names without a model label that announce others
+        self._announces: dict[str, str] = {}  # sample name -> the name in `born_with` that it stands for
         self._uses: dict[str, dict[str, list[Use]]] = {}  # name -> contract -> uses
         self._pools: dict[str, list[int]] = {}
         self._ignored: dict[str, tuple[float, float]] = {}
@@ -122,8 +124,10 @@ class Selector:
                         low = -np.inf if piece.ignore_below is None else piece.ignore_below
                         high = np.inf if piece.ignore_above is None else piece.ignore_above
                         self._ignored[piece.metric] = (low, high)
-                for name in candidate.born_with:
-                    self._uses.setdefault(name, {}).setdefault(contract.engine, [])
+                for spelling, name in _announcing(candidate):
+                    self._announces[spelling] = name
+                    self._bare |= {spelling} if candidate.no_model else set()
+                    self._uses.setdefault(spelling, {}).setdefault(contract.engine, [])
 
     @property
     def names(self) -> frozenset[str]:
@@ -161,7 +165,7 @@ class Selector:
         exposed: dict[tuple[int, str], dict[str, set[str]]] = {}
         for number in present:
             for engine, uses in self._uses.get(layout.keys[number][0], {}).items():
-                if any(use.candidate.no_model for use in uses):
+                if any(use.candidate.no_model for use in uses) or (not uses and layout.keys[number][0] in self._bare):
                     later.append((number, engine))
                 else:
                     self._visit(layout, number, engine, uses, False, found, exposed)
@@ -217,8 +221,9 @@ class Selector:
                     found.targets.setdefault(pool, {})[target] = replica
                     if replica:
                         found.replicas.setdefault((pool, replica), labels)
-            exposed.setdefault((pool, replica), {}).setdefault(engine, set()).add(name)
-            found.names.setdefault((pool, engine), set()).add(name)
+            names = {name, self._announces.get(name, name)}
+            exposed.setdefault((pool, replica), {}).setdefault(engine, set()).update(names)
+            found.names.setdefault((pool, engine), set()).update(names)
             for use in uses:
                 tenant = labels.get(need.tenant_label, "") if use.fact in need.tenant_facts else ""
                 if use.fact in facts and _passes(use.candidate, labels) and fits(use.candidate, need, labels):
@@ -293,11 +298,16 @@ def sample_names(contract: Contract) -> frozenset[str]:
     names = {"up", "process_start_time_seconds"}
     for candidates in contract.candidates.values():
         for candidate in candidates:
-            names.update(candidate.born_with)
+            names.update(spelling for spelling, _ in _announcing(candidate))
             for piece in candidate.parts:
                 names.update(name for name, _ in _roles(piece))
                 names.update({piece.only_with.metric} if piece.only_with else ())
     return frozenset(names)
+
+
+def _announcing(candidate: Candidate) -> list[tuple[str, str]]:
+    """Sample names that show a name in `born_with` to be there: itself, or the count of a histogram of that name."""
+    return [(f"{name}{suffix}", name) for name in candidate.born_with for suffix in ("", "_count")]
 
 
 def _roles(piece: Candidate) -> list[tuple[str, str]]:
