@@ -26,11 +26,16 @@ from apscheduler.schedulers.blocking import BlockingScheduler
 from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
+from controller.config import ConfigError, GovernorConfig, Problem, config_hash, load, without_actuator
+from controller.config.errors import dotted
+from controller.run import logs
+from controller.run.assembly import RunMode, assemble, own_version
 from controller.run.http import Server
+from controller.run.loop import ControlLoop
 from controller.run.metrics import Metrics
 from controller.run.narrate import Narrator
 from controller.run.reload import ConfigWatch, problems_of
-from controller.run.settings import Loop, Settings
+from controller.run.settings import LeverSettings, Loop, Settings
 from controller.run.slots import Missed, Slots
 from controller.run.status import Board
 
@@ -148,7 +153,7 @@ class Daemon(Generic[C, L]):
             self._narrator.edges.fine("clock", "clock_caught_up", at=at)
             try:
                 result = self._loop.tick(at)
-            except Exception as problem:  # noqa: BLE001 - whatever went wrong, the next slot gets its tick
+            except Exception as problem:
                 self._metrics.failed()
                 self._board.failed(repr(problem))
                 self._narrator.edges.crashed("tick", "tick_failed", at=at)
@@ -184,7 +189,7 @@ class Daemon(Generic[C, L]):
                 with self._between:
                     previous, self._loop = self._loop, self._build(config, self._loop)
                     self._adopt_settings(settings)
-            except Exception as problem:  # noqa: BLE001 - whatever a plug-in raises, the previous config stays in force
+            except Exception as problem:
                 if server is not None:
                     server.close()
                 self._reject(problem)
@@ -197,7 +202,7 @@ class Daemon(Generic[C, L]):
                 self._server = server
             try:
                 previous.close()
-            except Exception:  # noqa: BLE001 - the new loop is at work; what the old one leaves open is worth a line
+            except Exception:
                 self._log.exception("close_failed")
             return True
 
@@ -245,3 +250,40 @@ class Daemon(Generic[C, L]):
         self._log.info("stopping", signal=signal.Signals(number).name)
         self._scheduler.shutdown(wait=True)
         self._ended.set()
+
+
+def run(config_path: Path, dry_run: bool) -> int:
+    """`governor run`: serves the config at `config_path` until told to stop; gives 0. Raises ConfigError, PluginError
+    or InputError when it cannot start."""
+    logs.configure()
+    mode = RunMode.DRY_RUN if dry_run else RunMode.LIVE
+
+    def read() -> GovernorConfig:
+        config = load(config_path)
+        unarmed = () if dry_run else without_actuator(config)
+        if unarmed:
+            problems = [Problem(dotted(finding.path), finding.mistake, finding.mend) for finding in unarmed]
+            raise ConfigError(problems, str(config_path))
+        return config
+
+    def build(config: GovernorConfig, previous: ControlLoop | None) -> ControlLoop:
+        return assemble(config, mode=mode, previous=previous)
+
+    return Daemon(
+        path=config_path, load=read, build=build, describe=describe, version=own_version(), mode=mode.value
+    ).run()
+
+
+def describe(config: GovernorConfig) -> Settings:
+    """What the daemon must know of a config."""
+    return Settings(
+        interval=config.interval,
+        deadline=config.deadline,
+        listen=config.http.listen,
+        config_hash=config_hash(config),
+        objectives={name: pool.to_objectives() for name, pool in config.pools.items()},
+        levers={
+            name: {lever: LeverSettings(one.mode, one.min, one.max) for lever, one in pool.levers.items()}
+            for name, pool in config.pools.items()
+        },
+    )
