@@ -153,7 +153,7 @@ class Daemon(Generic[C, L]):
             self._narrator.edges.fine("clock", "clock_caught_up", at=at)
             try:
                 result = self._loop.tick(at)
-            except Exception as problem:
+            except Exception as problem:  # noqa: BLE001 - whatever went wrong, the next slot gets its tick
                 self._metrics.failed()
                 self._board.failed(repr(problem))
                 self._narrator.edges.crashed("tick", "tick_failed", at=at)
@@ -189,7 +189,7 @@ class Daemon(Generic[C, L]):
                 with self._between:
                     previous, self._loop = self._loop, self._build(config, self._loop)
                     self._adopt_settings(settings)
-            except Exception as problem:
+            except Exception as problem:  # noqa: BLE001 - whatever a plug-in raises, the previous config stays in force
                 if server is not None:
                     server.close()
                 self._reject(problem)
@@ -202,7 +202,7 @@ class Daemon(Generic[C, L]):
                 self._server = server
             try:
                 previous.close()
-            except Exception:
+            except Exception:  # noqa: BLE001 - the new loop is at work; what the old one leaves open is worth a line
                 self._log.exception("close_failed")
             return True
 
