@@ -31,6 +31,16 @@ _SUBJECT: dict[Why, str] = {
     Why.MODE_PROTECT: "the lever's mode (protect)",
 }
 
+_SHOWN = 4  # numbers in a sentence
+_USUAL = ("need", "serving", "demand", "forecast", "offered")
+_TELLING: dict[Why, tuple[str, ...]] = {
+    Why.DEMAND: ("demand", "need", "serving", "offered", "unit_rate"),
+    Why.FORECAST: ("demand", "forecast", "need", "serving", "forecast_rate", "horizon"),
+    Why.BACKLOG: ("waiting", "backlog", "need", "serving"),
+    Why.TRIM: ("trim", "need", "serving"),
+    Why.WORK_WAITING: ("waiting",),
+}
+
 
 def number(value: float | None) -> str:
     """A value as people write it: 12, 0.25, 1,250; "?" when it is not known."""
@@ -68,8 +78,10 @@ def reason(decision: Decision) -> str:
     parts: list[str] = []
     told = False
     for step in decision.steps:
+        if not step.by and step.before == step.after:
+            continue  # no policy spoke; the guards after it did
         if step.why in ASKED:
-            evidence = "" if told else _evidence(decision.evidence)
+            evidence = "" if told else _evidence(step.why, decision.evidence)
             told = True
             parts.append(f"{step.by} asked {number(step.after)} ({SENTENCE[step.why]}{evidence}){_detail(step)}")
         elif step.why is Why.QUANTUM:
@@ -77,7 +89,7 @@ def reason(decision: Decision) -> str:
         else:
             parts.append(_guard(step, decision.current))
     if not decision.steps:
-        parts.append(f"{SENTENCE[decision.why]}{_evidence(decision.evidence)}")
+        parts.append(f"{SENTENCE[decision.why]}{_evidence(decision.why, decision.evidence)}")
     elif decision.why not in {step.why for step in decision.steps}:
         parts.append(SENTENCE[decision.why])
     text = "; ".join(parts)
@@ -199,10 +211,13 @@ def _chapters() -> Mapping[str, list[Why]]:
     }
 
 
-def _evidence(evidence: Mapping[str, float]) -> str:
+def _evidence(why: Why, evidence: Mapping[str, float]) -> str:
+    """The few numbers that a person checks the reason by; `--table` and `--json` give all of them."""
     if not evidence:
         return ""
-    return ": " + ", ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in evidence.items())
+    telling = [name for name in (*_TELLING.get(why, ()), *_USUAL) if name in evidence]
+    names = list(dict.fromkeys(telling or evidence))[:_SHOWN]
+    return ": " + ", ".join(f"{name.replace('_', ' ')} {number(evidence[name])}" for name in names)
 
 
 def _detail(step: Step) -> str:

@@ -9,11 +9,11 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from controller.core.why import SENTENCE
-from controller.explain import clock, held_by, is_replicas, number, reason
+from controller.explain import clock, held_by, is_replicas, number
 from controller.rehearse.plots import STRIP_NAMES, draw_pool, sparkline
 from controller.rehearse.summary import PoolSummary, Summary
 from controller.rehearse.trace import PoolTrace, Trace
-from controller.rehearse.words import OPEN_LOOP, attained, duration, hours, percent, promise
+from controller.rehearse.words import OPEN_LOOP, attained, duration, hours, percent, promise, why_changed
 
 ROWS = 150  # changes listed per pool; the rest is counted and named
 
@@ -65,7 +65,7 @@ def _pool(trace: Trace, pool: PoolTrace, summary: PoolSummary) -> dict[str, obje
             "now": number(decision.final),
             "up": (decision.final or 0) > was,
             "held": held_by(decision) is not None,
-            "reason": reason(decision),
+            "reason": why_changed(decision),
         }
         for target, lane in sorted(pool.targets.items())
         for tick, was, decision in lane.changes()
@@ -118,4 +118,4 @@ def _totals(summary: Summary) -> str:
         return ""
     change = f" ({(proposed / recorded - 1) * 100:+.0f} %)" if recorded > 0 else ""
     left = f"; {missing} pools cannot be compared" if missing else ""
-    return f"GPU-hours of ready replicas: recorded {recorded:,.1f}, proposed {proposed:,.1f}{change}{left}"
+    return f"GPU-hours of ready replicas: recorded {number(recorded)}, proposed {number(proposed)}{change}{left}"

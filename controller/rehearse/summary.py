@@ -197,5 +197,5 @@ def _target(target: Target, lane: TargetTrace, spans: Sequence[float], held: Map
         ups, downs, reversals,
         turns(lane.recorded)[2],
         held,
-        len(finite),
+        len(spans),
     )  # fmt: skip

@@ -6,10 +6,10 @@ from rich.table import Table
 from rich.text import Text
 
 from controller.core.model import Decision
-from controller.explain import clock, number, reason
+from controller.explain import clock, number
 from controller.rehearse.summary import PoolSummary, Summary
 from controller.rehearse.trace import Trace
-from controller.rehearse.words import OPEN_LOOP, attained, duration, held, hours, percent, promise
+from controller.rehearse.words import OPEN_LOOP, attained, duration, held, hours, percent, promise, why_changed
 
 _VERDICT = {"kept": "green", "broken": "red", "cannot tell": "yellow", "no traffic": "dim", "no data": "yellow"}
 
@@ -41,7 +41,7 @@ def _changes(console: Console, trace: Trace, summary: Summary, limit: int) -> No
         for at, was, decision in rows[:limit]:
             moved = f"{number(was)} → {number(decision.final)}"
             line = f"{clock(at, date=date)} {decision.target} {moved} (recorded {number(decision.current)}): "
-            console.print(Text(line + reason(decision)), soft_wrap=True)
+            console.print(Text(line + why_changed(decision)), soft_wrap=True)
     elif rows:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in ("time (UTC)", "target", "recorded", "proposal"):
@@ -54,7 +54,7 @@ def _changes(console: Console, trace: Trace, summary: Summary, limit: int) -> No
                 Text(str(decision.target)),
                 number(decision.current),
                 moved,
-                Text(reason(decision)),
+                Text(why_changed(decision)),
             )
         console.print(table)
     if len(rows) > limit:

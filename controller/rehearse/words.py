@@ -2,7 +2,8 @@
 
 import math
 
-from controller.explain import number
+from controller.core.model import Decision
+from controller.explain import number, reason
 from controller.rehearse.summary import ObjectiveSummary, TargetSummary
 
 OPEN_LOOP = (
@@ -10,6 +11,13 @@ OPEN_LOOP = (
     "stood; had Governor acted, the later recording would be another. Read each proposal as one decision in its "
     "situation. Attainment is what the recorded fleet kept, not what the proposals would have kept."
 )
+
+
+def why_changed(decision: Decision) -> str:
+    """Why the proposal moved. It may have moved back to where the recording stands, which no chain of steps says."""
+    if decision.final == decision.current and not decision.steps:
+        return f"as recorded: {reason(decision)}"
+    return reason(decision)
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,56 @@
+"""`governor`: the commands by name, and what becomes of their errors."""
+
+import os
+import sys
+from typing import NoReturn
+
+import typer
+
+from controller.cli import (
+    commands_config,
+    commands_doctor,
+    commands_ledger,
+    commands_recording,
+    commands_rehearse,
+    commands_run,
+)
+from controller.cli.terminal import WRONG_INPUT, warn
+from controller.config import ConfigError
+from controller.core.errors import InputError
+from controller.registry import InstallationError, PluginError, check_installation
+from controller.run.assembly import AssemblyError
+from controller.run.ledger import LedgerError
+
+app = typer.Typer(
+    name="governor",
+    help="Keeps the latency promises of LLM inference fleets at the lowest cost.\n\n"
+    "Begin with `governor init`, look with `governor doctor`, rehearse with `governor dry-run`, then `governor run`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # a traceback is a bug report, and reads best as Python writes it
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for room in (
+    commands_run, commands_rehearse, commands_config, commands_recording, commands_doctor, commands_ledger
+):  # fmt: skip
+    room.register(app)
+
+
+def main() -> NoReturn:
+    """The console script. Exit codes: 0 well, 1 the answer is no (a failed test, a divergence), 2 wrong input, 130
+    interrupted."""
+    try:
+        check_installation()
+        app()
+    except ConfigError as error:
+        sys.stderr.write(error.render() + "\n")
+    except (InputError, PluginError, InstallationError, AssemblyError, LedgerError) as error:
+        warn(str(error))
+    except BrokenPipeError:
+        # The reader went away; nothing is left to tell it. Python would complain again while flushing at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(WRONG_INPUT)

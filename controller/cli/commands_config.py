@@ -1,0 +1,69 @@
+"""`governor check`, `schema`, `init` and `version`: the config file before anything runs."""
+
+import json
+import sys
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.cli.terminal import out, read_text, say, write_text
+from controller.config import json_schema, load
+from controller.core.errors import InputError
+from controller.registry import DISTRIBUTION
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this room."""
+    app.command(short_help="Name every mistake in a config.")(check)
+    app.command(short_help="Print the JSON Schema of the config.")(schema)
+    app.command(short_help="Write a starter config from a scrape or a Prometheus.")(init)
+    app.command(short_help="Print the version.")(version)
+
+
+def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="The config file.")]) -> None:
+    """Checks a config and names every mistake in it at once: line, path, mistake, mend. Exits 2 if there is one."""
+    config = load(file)
+    levers = sum(len(pool.levers) for pool in config.pools.values())
+    promises = sum(len(pool.objectives) for pool in config.pools.values())
+    out().print(f"{file}: good: {len(config.pools)} pools, {promises} objectives, {levers} levers", soft_wrap=True)
+
+
+def schema() -> None:
+    """Prints the JSON Schema of the config, for editors."""
+    sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
+
+
+def init(
+    exposition: Annotated[
+        str | None,
+        typer.Option(
+            "--exposition", "-e", metavar="FILE", help="A /metrics page of one replica; - for standard input."
+        ),
+    ] = None,
+    prometheus: Annotated[str | None, typer.Option(metavar="URL", help="A Prometheus that scrapes the fleet.")] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; - for standard output.")
+    ] = "-",
+    force: Annotated[bool, typer.Option(help="Overwrite the file.")] = False,
+) -> None:
+    """Writes a commented starter config from what a replica or a Prometheus exposes."""
+    from controller import init as starter
+
+    if (exposition is None) == (prometheus is None):
+        raise InputError("init: give either --exposition FILE (or -) or --prometheus URL")
+    if output != "-" and Path(output).exists() and not force:
+        raise InputError(f"{output}: exists; choose another --output, or overwrite it with --force")
+    if exposition is not None:
+        text = starter.from_exposition(read_text(exposition))
+    else:
+        text = starter.from_prometheus(str(prometheus))
+    write_text(output, text)
+    if output != "-":
+        say(f"{output} written; now: governor check {output}")
+
+
+def version() -> None:
+    """Prints the version."""
+    sys.stdout.write(f"governor {installed(DISTRIBUTION)}\n")

@@ -1,0 +1,164 @@
+"""`governor explain` and `governor replay`: what was decided, why, and whether it would be decided again."""
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from controller.cli.terminal import FAILED, out
+from controller.cli.times import parse_time
+from controller.config import GovernorConfig, config_hash, load, loads
+from controller.core.errors import InputError
+from controller.core.model import Decision
+from controller.explain import chain, clock, decision_json, movement, outcome_words, sentence
+from controller.explain import explain as sentences
+from controller.rehearse.lines import write_line
+from controller.run.ledger import Record, read_ledger
+from controller.run.replay import recorded_config
+from controller.run.replay import replay as replay_ledger
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this room."""
+    app.command(short_help="Explain recorded decisions.")(explain)
+    app.command(short_help="Decide a ledger again, and compare.")(replay)
+
+
+def explain(
+    ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger: its directory, or one file of it.")],
+    pool: Annotated[str | None, typer.Option("--pool", "-p", metavar="POOL", help="This pool only.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="The tick at or before this time: 2026-01-01T12:00:00Z or 10m (ago).")
+    ] = None,
+    last: Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="The newest ticks.")] = 1,
+    changes: Annotated[bool, typer.Option("--changes", help="Only decisions that change something.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Each decision's chain of steps as a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line per decision.")] = False,
+) -> None:
+    """Explains recorded decisions: what each policy asked, what each guard made of it, and what came of it."""
+    records = _chosen(read_ledger(ledger), at, last)
+    shown = 0
+    for record in records:
+        mine = [
+            one
+            for one in record.plan.decisions
+            if (pool is None or one.target.pool == pool) and (one.changed or not changes)
+        ]
+        shown += len(mine)
+        if as_json:
+            _print_json(record, mine)
+        elif table:
+            _print_tables(record, mine)
+        else:
+            lines = sentences(record.plan, record.applied, pool=pool, changes_only=changes, date=True)
+            for line in lines:
+                out().print(line, soft_wrap=True)
+    if not shown and pool is not None and not changes:
+        known = sorted({one.target.pool for record in records for one in record.plan.decisions})
+        raise InputError(f"--pool {pool}: no such pool in these records; there are {', '.join(known) or 'none'}")
+
+
+def _chosen(records: Iterable[Record], at: str | None, last: int) -> list[Record]:
+    """The `last` records up to the time asked for."""
+    newest = parse_time(at, "--at", metavar="TIME", time.time()) if at is not None else None
+    first: float | None = None
+    kept: deque[Record] = deque(maxlen=last)
+    for record in records:
+        first = record.at if first is None else first
+        if newest is not None and record.at > newest:
+            break
+        kept.append(record)
+    if not kept and first is not None:
+        raise InputError(f"--at {at}: the ledger begins later, at {clock(first, date=True)} UTC")
+    return list(kept)
+
+
+def _print_json(record: Record, decisions: list[Decision]) -> None:
+    applied = {one.target: one for one in record.applied}
+    for one in decisions:
+        outcome = applied.get(one.target)
+        line: dict[str, object] = {"at": record.at, **decision_json(one)}
+        line["outcome"] = outcome.outcome.value if outcome is not None else None
+        line["detail"] = outcome.detail if outcome is not None else ""
+        write_line(sys.stdout, line)
+
+
+def _print_tables(record: Record, decisions: list[Decision]) -> None:
+    console = out()
+    applied = {one.target: one for one in record.applied}
+    for one in decisions:
+        console.print(Text(f"{clock(record.at, date=True)} {one.target} {movement(one)}", style="bold"), soft_wrap=True)
+        rows = chain(one)
+        if rows:
+            table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+            for heading in ("by", "before", "after", "reason"):
+                table.add_column(heading, overflow="fold")
+            for row in rows:
+                table.add_row(*map(Text, row))
+            console.print(table)
+        else:
+            console.print(Text(f"  {one.why.value}"), soft_wrap=True)
+        if one.evidence:
+            numbers = ", ".join(f"{name} {value:g}" for name, value in one.evidence.items())
+            console.print(Text(f"  evidence: {numbers}"), soft_wrap=True)
+        if one.target in applied:
+            console.print(Text(f"  {outcome_words(applied[one.target])}"), soft_wrap=True)
+
+
+def replay(
+    ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger: its directory, or one file of it.")],
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Decide under this config instead of the recorded one.")
+    ] = None,
+) -> None:
+    """Decides every recorded tick again and compares. Exits 1 at the first plan that comes out differently."""
+    settings = load(config) if config is not None else _recorded(ledger)
+    report = replay_ledger(ledger, settings)
+    console = out()
+    own = config_hash(settings) == report.config_hash
+    console.print(f"{report.equal:,} of {report.ticks:,} plans came out equal", soft_wrap=True)
+    if report.reproduced:
+        return
+    if report.first is not None:
+        console.print(f"The first difference, at {clock(report.first.at, date=True)} UTC:", soft_wrap=True)
+        for recorded, again in _different(report.first.recorded.decisions, report.first.replayed.decisions):
+            for label, one in (("recorded", recorded), ("replayed", again)):
+                console.print(f"  {label}: {_line(one, report.first.at)}", soft_wrap=True)
+        if report.first.recorded.decisions == report.first.replayed.decisions:
+            console.print(f"  recorded: {report.first.recorded.summary}", soft_wrap=True)
+            console.print(f"  replayed: {report.first.replayed.summary}", soft_wrap=True)
+    if not own:
+        console.print(
+            "The config is not the one that the ledger was made with. From the first difference on the comparison says "
+            "little: the recorded world followed the recorded plan.",
+            soft_wrap=True,
+        )
+    raise typer.Exit(FAILED)
+
+
+def _recorded(ledger: Path) -> GovernorConfig:
+    data, _ = recorded_config(ledger)
+    return loads(yaml.safe_dump(dict(data)), origin=f"{ledger}: recorded config")
+
+
+def _different(
+    recorded: tuple[Decision, ...], replayed: tuple[Decision, ...]
+) -> Iterator[tuple[Decision | None, Decision | None]]:
+    before, after = {one.target: one for one in recorded}, {one.target: one for one in replayed}
+    for target in sorted(before | after):
+        if before.get(target) != after.get(target):
+            yield before.get(target), after.get(target)
+
+
+def _line(one: Decision | None, at: float) -> str:
+    if one is None:
+        return "no decision"
+    return sentence(one, at)

@@ -1,0 +1,144 @@
+"""`governor dry-run` and `governor test`: what Governor would have done, and whether that is what the user wants."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.cli.commands_recording import record_range
+from controller.cli.terminal import FAILED, err, out, progress, say
+from controller.cli.times import parse_duration, parse_time
+from controller.config import GovernorConfig, config_hash, load
+from controller.core.errors import InputError
+from controller.core.model import Plan, Snapshot
+from controller.rehearse.lines import summary_json, tick_json, write_line
+from controller.rehearse.report import Origin, write_report
+from controller.rehearse.run import OnTick, open_recording, rehearse
+from controller.rehearse.summary import summarise
+from controller.rehearse.table import show
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this room."""
+    app.command("dry-run", short_help="Show what it would have done on recorded metrics.")(dry_run)
+    app.command("test", short_help="Run unit tests of a config.")(run_tests)
+
+
+def dry_run(
+    config: Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="The config to rehearse.")],
+    recording: Annotated[
+        Path | None,
+        typer.Option(
+            "--recording", "-r", metavar="FILE", help="A file made by `governor record` or `governor import`."
+        ),
+    ] = None,
+    prometheus: Annotated[
+        str | None, typer.Option(metavar="URL", help="Read the past from this Prometheus instead.")
+    ] = None,
+    since: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="TIME", help="Begin of the range: 2026-01-01T12:00:00Z, unix seconds, or 6h (ago)."
+        ),
+    ] = "6h",
+    until: Annotated[str, typer.Option("--to", metavar="TIME", help="End of the range.")] = "now",
+    step: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Time from tick to tick. Default: the interval of the config."),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a self-contained HTML report here.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines: one per tick, then the summary.")] = False,
+    ledger: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the ledger of the rehearsal here.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Most changes to list.")] = 100,
+) -> None:
+    """Shows, tick by tick, what Governor would have done on recorded metrics, and why. Moves nothing."""
+    settings = load(config)
+    if (recording is None) == (prometheus is None):
+        raise InputError("dry-run: needs a past to run on: give either --recording FILE or --prometheus URL")
+    width = parse_duration(step, "--step") if step is not None else None
+    now = time.time()
+    start, end = parse_time(since, "--from", now), parse_time(until, "--to", now)
+    with _past(settings, recording, prometheus, start, end) as path:
+        source = open_recording(path, settings)
+        try:
+            with progress("rehearsing") as bar:
+                task = bar.add_task("", total=None) if bar is not None else None
+
+                def on_tick(tick: int, ticks: int, seen: Snapshot, plan: Plan) -> None:
+                    if bar is not None and task is not None:
+                        bar.update(task, completed=tick, total=ticks)
+                    if as_json:
+                        write_line(sys.stdout, tick_json(seen, plan))
+
+                watch: OnTick | None = on_tick if as_json or bar is not None else None
+                trace = rehearse(settings, source, step=width, ledger=ledger, on_tick=watch)
+        finally:
+            source.close()
+    summary = summarise(trace)
+    if as_json:
+        write_line(sys.stdout, summary_json(summary))
+    else:
+        show(out(), trace, summary, limit=limit)
+    if report is not None:
+        origin = Origin(
+            f"What Governor would have done: {', '.join(settings.pools)}" if len(settings.pools) <= 3 else
+            f"What Governor would have done in {len(settings.pools)} pools",
+            {
+                "config": f"{config} ({config_hash(settings)[:12]})",
+                "recording": str(recording) if recording is not None else f"{prometheus}, {since} to {until}",
+            },
+        )  # fmt: skip
+        try:
+            size = write_report(report, trace, summary, origin)
+        except OSError as error:
+            raise InputError(f"--report {report}: cannot be written: {error.strerror}") from error
+        # On standard error when standard output is a stream of JSON.
+        (err() if as_json else out()).print(f"\nReport: {report} ({size / 1024:,.0f} KiB)", soft_wrap=True)
+
+
+@contextmanager
+def _past(
+    config: GovernorConfig, recording: Path | None, prometheus: str | None, start: float, end: float
+) -> Iterator[Path]:
+    """The recording to run on. What a Prometheus remembers is recorded first, so that there is one path."""
+    if recording is not None:
+        yield recording
+        return
+    if prometheus is None:
+        raise AssertionError("unreachable: one of both is given")
+    with tempfile.TemporaryDirectory(prefix="governor-") as folder:
+        path = Path(folder) / "range.jsonl.gz"
+        say(f"recording from {prometheus}; `governor record` would keep it")
+        record_range(config, prometheus, start, end, path)
+        yield path
+
+
+def run_tests(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Policy tests, in YAML.")],
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Name the tests that pass, too.")] = False,
+) -> None:
+    """Runs unit tests of a config: given these series, this must be decided. See docs/rehearsing.md."""
+    from controller.rehearse.policytest import load_tests, run_test
+
+    console = out()
+    passed = failed = 0
+    for file in files:
+        for one in load_tests(file):
+            problems = run_test(one)
+            passed, failed = passed + (not problems), failed + bool(problems)
+            if problems:
+                console.print(f"FAIL {file}: {one.name}", soft_wrap=True)
+                for problem in problems:
+                    console.print(problem, soft_wrap=True)
+            elif verbose:
+                console.print(f"ok   {file}: {one.name}", soft_wrap=True)
+    console.print(f"{passed} passed, {failed} failed")
+    if failed:
+        raise typer.Exit(FAILED)

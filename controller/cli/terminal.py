@@ -1,0 +1,72 @@
+"""What the commands print to, and how they refuse. Results go to standard output, everything else to standard error."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from controller.core.errors import InputError
+
+WRONG_INPUT = 2
+FAILED = 1
+
+
+def out() -> Console:
+    """Standard output; colours on a terminal only, never with NO_COLOR."""
+    return Console(highlight=False, markup=False)
+
+
+def err() -> Console:
+    """Standard error."""
+    return Console(stderr=True, highlight=False, markup=False)
+
+
+def say(text: str) -> None:
+    """A remark for a person at a terminal; silent in a pipe."""
+    console = err()
+    if console.is_terminal:
+        console.print(text, style="dim")
+
+
+def warn(text: str) -> None:
+    """Something the reader must know, in a pipe too."""
+    err().print(f"governor: {text}", soft_wrap=True)
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Progress | None]:
+    """A bar on standard error, None where nobody looks."""
+    console = err()
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        yield bar
+
+
+def read_text(path: str) -> str:
+    """The text of a file, or of standard input for `-`. Raises InputError."""
+    try:
+        if path == "-":
+            return sys.stdin.read()
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}; check the path and its rights") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8 text") from error
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file, or standard output for `-`. Raises InputError."""
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}; check the path, rights and space") from error

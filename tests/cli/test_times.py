@@ -1,0 +1,39 @@
+"""Times on the command line: an hour lost to a zone or a typo is an outage looked for in the wrong place."""
+
+import pytest
+
+from controller.cli.times import parse_duration, parse_time
+from controller.core.errors import InputError
+
+NOW = 1_767_276_135.0
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("now", NOW),
+        ("6h", NOW - 21_600),
+        ("-90s", NOW - 90),
+        ("10m ago", NOW - 600),
+        ("1767225600", 1_767_225_600.0),
+        ("1767225600.25", 1_767_225_600.25),
+        ("2026-01-01", 1_767_225_600.0),
+        ("2026-01-01T00:00:00", 1_767_225_600.0),
+        ("2026-01-01T00:00:00Z", 1_767_225_600.0),
+        ("2026-01-01 01:00:00+01:00", 1_767_225_600.0),
+    ],
+)
+def test_a_time_without_a_zone_is_utc(text: str, at: float) -> None:
+    assert parse_time(text, "--from", NOW) == at
+
+
+@pytest.mark.parametrize("text", ["yesterday", "12:00", "6", "2026-13-01", ""])
+def test_what_is_no_time_is_refused_with_the_option(text: str) -> None:
+    with pytest.raises(InputError, match=r"^--from: .*write"):
+        parse_time(text, "--from", NOW)
+
+
+@pytest.mark.parametrize("text", ["15", "0s", "soon"])
+def test_a_step_needs_a_unit_and_a_length(text: str) -> None:
+    with pytest.raises(InputError, match=r"^--step: "):
+        parse_duration(text, "--step")
