@@ -36,7 +36,10 @@ def explain(
     ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger: its directory, or one file of it.")],
     pool: Annotated[str | None, typer.Option("--pool", "-p", metavar="POOL", help="This pool only.")] = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="The tick at or before this time: 2026-01-01T12:00:00Z or 10m (ago).")
+        str | None,
+        typer.Option(
+            "--at", metavar="TIME", help="The tick at or before this time: 2026-01-01T12:00:00Z or 10m (ago)."
+        ),
     ] = None,
     last: Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="The newest ticks.")] = 1,
     changes: Annotated[bool, typer.Option("--changes", help="Only decisions that change something.")] = False,
@@ -68,7 +71,7 @@ def explain(
 
 def _chosen(records: Iterable[Record], at: str | None, last: int) -> list[Record]:
     """The `last` records up to the time asked for."""
-    newest = parse_time(at, "--at", metavar="TIME", time.time()) if at is not None else None
+    newest = parse_time(at, "--at", time.time()) if at is not None else None
     first: float | None = None
     kept: deque[Record] = deque(maxlen=last)
     for record in records:
@@ -116,7 +119,8 @@ def _print_tables(record: Record, decisions: list[Decision]) -> None:
 def replay(
     ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger: its directory, or one file of it.")],
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Decide under this config instead of the recorded one.")
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Decide under this config instead of the recorded one."),
     ] = None,
 ) -> None:
     """Decides every recorded tick again and compares. Exits 1 at the first plan that comes out differently."""
