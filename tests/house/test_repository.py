@@ -1,14 +1,14 @@
 """What is in the repository: nothing of one machine, no dead link, no command that does not exist."""
 
 import re
-import subprocess
-import sys
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from controller.cli.app import app
+from controller.config import loads
 from tests.support.repository import ROOT, texts
 
 PROSE = sorted(texts(".md"))
@@ -63,38 +63,45 @@ def test_a_dead_link_sends_the_reader_nowhere(page: Path) -> None:
     assert dead == []
 
 
-def commands(tool: str) -> set[tuple[str, str]]:
-    """(page, sub-command) of every `tool sub-command` that the prose shows as code."""
+def commands(tool: str) -> set[tuple[str, str, str]]:
+    """(page, sub-command, its arguments) of every `tool sub-command ...` that the prose shows as code."""
     found = set()
     for page, text in texts(".md").items():
         code = re.findall(r"```(?:\w+)?\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
         for piece in code:
-            found |= {(str(page), name) for name in re.findall(rf"^(?:\$ )?{tool} ([a-z][a-z-]+)", piece, re.MULTILINE)}
+            found |= {
+                (str(page), name, rest)
+                for name, rest in re.findall(rf"^(?:\$ )?{tool} ([a-z][a-z-]+)([^#|>\n]*)", piece, re.MULTILINE)
+            }
     return found
 
 
 def test_the_readme_names_a_make_target_that_does_not_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    shown = commands("make")
+    shown = {(page, name) for page, name, _ in commands("make")}
     assert {("README.md", "demo"), ("README.md", "test")} <= shown
     assert {(page, name) for page, name in shown if name not in targets} == set()
 
 
-@cache
-def subcommands() -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "controller.cli", "--help"],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, env={"COLUMNS": "200", "NO_COLOR": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_docs_name_a_command_that_does_not_exist() -> None:
-    known = set(re.findall(r"^[│|\s]*([a-z][a-z-]+)\s{2,}", subcommands(), re.MULTILINE))
+def test_the_docs_name_a_command_or_an_option_that_does_not_exist() -> None:
+    known = get_command(app).commands  # type: ignore[attr-defined]
     shown = commands("governor")
-    assert shown
-    assert {(page, name) for page, name in shown if name not in known} == set()
+    assert ("README.md", "check") in {(page, name) for page, name, _ in shown}
+    wrong = [
+        f"{page}: governor {name} {option}"
+        for page, name, rest in shown
+        for option in (re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest) if name in known else [""])
+        if not option or option not in {flag for param in known[name].params for flag in param.opts} | {"--help"}
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PROSE, ids=str)
+def test_a_config_in_the_docs_that_is_refused(page: Path) -> None:
+    blocks = re.findall(r"```yaml\n(version: .*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks or page != Path("README.md")
+    for block in blocks:
+        loads(block)  # raises ConfigError, which says what is wrong
 
 
 def test_a_release_without_a_line_in_the_changelog() -> None:
