@@ -112,11 +112,18 @@ class Capacity:
         now, config = view.tick.at, self.config
         gone = min(now - state.at, 120.0) if state.at is not None else 0.0
         pending = any(owner.pending for owner in view.targets.values())
-        errors = [error for o in objectives if (error := _error(view, o)) is not None]
+        error = max((e for o in objectives if (e := _error(view, o)) is not None), default=0.0)
         trim = state.trim * math.exp(-gone / (4 * config.trim_time))  # leaky: an old correction fades
-        if errors and not pending and abs(max(errors)) > config.dead_band:
-            trim += gone / config.trim_time * max(errors)
+        if not pending and abs(error) > config.dead_band and (error > 0 or self._loaded(view)):
+            trim += gone / config.trim_time * error
         return replace(state, trim=min(max(trim, -config.trim_down), config.trim_up), at=now)
+
+
+    def _loaded(self, view: View) -> bool:
+        """Whether replicas work near the operating point: only there does a low latency say that the model is too
+        careful. Everywhere else it is low because there is little to do."""
+        serving = view.estimate.evidence.get("serving", 0.0)
+        return (view.estimate.demand or 0.0) >= 0.8 * self.config.utilisation * serving > 0
 
 
 def _error(view: View, objective: Objective) -> float | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controller.core import fleet, guards
+from controller.core.guards import GuardState
 from controller.core.merge import Merged, merge
 from controller.core.model import Ask, Decision, Lever, Mode, Plan, Proposal, Snapshot, Step, Target, TargetState
 from controller.core.ports import Balance, Brief, Estimate, Policy, View
@@ -26,7 +27,7 @@ class DecideState:
     """Memory of deciding: policy state by "pool/lever", guard state by target, and since when the fleet guard holds."""
 
     policies: Mapping[str, Any] = field(default_factory=dict)
-    guards: Mapping[Target, guards.GuardState] = field(default_factory=dict)
+    guards: Mapping[Target, GuardState] = field(default_factory=dict)
     fleet_held_since: float | None = None
 
 
@@ -51,7 +52,7 @@ def decide(
             proposals, policy_states[key] = work.propose(policies.get(key), left, policy_states.get(key))
             for target in work.targets:
                 guard_state = guards.observe(
-                    guard_states.get(target, guards.GuardState()), lever, work.state(target), snapshot.tick.at
+                    guard_states.get(target, GuardState()), lever, work.state(target), snapshot.tick.at
                 )
                 mine = [p for p in proposals if p.target == target]
                 decisions[target], guard_states[target] = work.decide(target, mine, guard_state)
@@ -107,8 +108,8 @@ class _Rung:
         return tuple(p for p in proposals if _sane(p) and p.target in self.targets), after
 
     def decide(
-        self, target: Target, proposals: list[Proposal], state: guards.GuardState
-    ) -> tuple[Decision, guards.GuardState]:
+        self, target: Target, proposals: list[Proposal], state: GuardState
+    ) -> tuple[Decision, GuardState]:
         now, owner, rules = self.snapshot.tick, self.state(target), self.lever
         if rules.mode == Mode.OFF:
             return Decision(target, owner.accepted, owner.accepted, Why.MODE_OFF, mode=rules.mode), state

@@ -7,7 +7,8 @@ policies stay laws and the ledger holds all memory.
 import math
 from dataclasses import dataclass, field, replace
 
-from controller.core import burn, forecast
+from controller.core import burn
+from controller.core import forecast as ahead_of
 from controller.core.model import PoolReadings, TargetState
 from controller.core.ports import Estimate
 from controller.core.reading import Reading
@@ -15,8 +16,9 @@ from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capacity, step_time
 
-KAPPA_TIME = 180.0  # seconds over which kappa follows the measured latency
+LEARN_TIME = 180.0  # seconds over which kappa and the shape of requests follow what is measured
 RAMP = 0.35  # kappa is frozen while the batch changes by more than this share per tick
+CROWD = 0.25  # waiting per running request above which a replica counts as full
 BURN_MARGIN = 0.15  # extra capacity while the error budget burns too fast
 DRAIN = 60.0  # seconds in which a backlog should be gone
 MARGIN_QUANTILE = 0.9
@@ -48,7 +50,7 @@ class EstimatorSpec:
 @dataclass(frozen=True, slots=True)
 class EstimatorState:
     """`batch` is the sequences per replica at the last tick, `seen` the most so far; `kv_sequences` how many sequences
-    fill the KV cache of one replica; `asked` capacity that was asked for and is awaited: (replicas, unix seconds);
+    fill the KV cache of one replica; `full` the batch at which requests had to wait, where that was seen; `asked` capacity that was asked for and is awaited: (replicas, unix seconds);
     `lags` seconds that capacity took to come, newest last."""
 
     at: float | None = None
@@ -57,8 +59,11 @@ class EstimatorState:
     batch: float | None = None
     seen: float | None = None
     kv_sequences: float | None = None
+    full: float | None = None
+    replicas: float | None = None
+    crowded: bool = False
     shape: Shape | None = None
-    forecast: forecast.ForecastState = field(default_factory=forecast.ForecastState)
+    forecast: ahead_of.ForecastState = field(default_factory=ahead_of.ForecastState)
     accepted: float | None = None
     asked: tuple[tuple[float, float], ...] = ()
     lags: tuple[float, ...] = ()
@@ -75,9 +80,9 @@ def update(
     served = _capacity(spec, profile, state)
     horizon = _horizon(spec, state)
     offered = _offered(pool)
-    ahead: forecast.Forecast | None = None
+    ahead: ahead_of.Forecast | None = None
     if offered is not None:
-        ahead, memory = forecast.update(state.forecast, now, offered, horizon, MARGIN_QUANTILE)
+        ahead, memory = ahead_of.update(state.forecast, now, offered, horizon, MARGIN_QUANTILE)
         state = replace(state, forecast=memory)
     state = replace(state, at=now)
     burning = any(burn.burning(dict(readings)) for readings in pool.burn.values())
@@ -86,7 +91,7 @@ def update(
 
 def _assemble(
     pool: PoolReadings, replicas: float | None, served: Capacity | None, offered: float | None,
-    ahead: forecast.Forecast | None, horizon: float, burning: bool, state: EstimatorState,
+    ahead: ahead_of.Forecast | None, horizon: float, burning: bool, state: EstimatorState,
 ) -> Estimate:  # fmt: skip
     demands: dict[str, float] = {}
     if served is not None and offered is not None:
@@ -157,10 +162,10 @@ def _learn(
     finished = pool.get(Signal.FINISHED_RATE)
     prompt, output = pool.get(Signal.PROMPT_TOKEN_RATE), pool.get(Signal.GENERATION_TOKEN_RATE)
     if not replicas or not finished.value or not output.value:
-        return replace(state, batch=None)
+        return replace(state, batch=None, replicas=replicas)
     hit = pool.get(Signal.PREFIX_HIT_RATE).value or 0.0
     now_shape = Shape((prompt.value or 0.0) / finished.value, output.value / finished.value, min(max(hit, 0.0), 1.0))
-    shape = _blend(state.shape, now_shape)
+    shape = _blend(state.shape, now_shape, _gain(state.at, now, state.samples))
     itl = _itl(pool)
     running = pool.get(Signal.RUNNING)
     batch = None
@@ -170,9 +175,14 @@ def _learn(
         batch = output.value * itl / replicas  # Little: sequences = tokens per second x seconds per token
     state = replace(state, shape=shape)
     if batch is None or batch <= 0:
-        return replace(state, batch=None)
-    steady = state.batch is not None and abs(batch - state.batch) <= RAMP * max(batch, state.batch)
-    state = replace(state, batch=batch, seen=max(batch, state.seen or 0.0))
+        return replace(state, batch=None, replicas=replicas)
+    # While replicas come or go the window mixes two fleets, and while the batch ramps two loads.
+    steady = (
+        state.batch is not None
+        and abs(batch - state.batch) <= RAMP * max(batch, state.batch)
+        and state.replicas == replicas
+    )
+    state = _saturation(pool, replicas, batch, replace(state, batch=batch, seen=max(batch, state.seen or 0.0)))
     kv = pool.get(Signal.KV_USAGE)
     if kv.value is not None and kv.value > 0.05:
         fill = batch / kv.value
@@ -180,7 +190,20 @@ def _learn(
                         state.kv_sequences + 0.3 * (fill - state.kv_sequences))  # fmt: skip
     if itl is not None and steady:
         state = _kappa(spec, itl, batch, shape, now, state)
-    return state
+    return replace(state, replicas=replicas)
+
+
+def _saturation(pool: PoolReadings, replicas: float, batch: float, state: EstimatorState) -> EstimatorState:
+    """A batch that does not grow while many wait, twice in a row, is as large as this engine makes it. A short queue is
+    normal between two steps and says nothing."""
+    waiting = (pool.get(Signal.QUEUE_DEPTH).value or 0.0) / replicas
+    crowded = waiting >= max(1.0, CROWD * batch)
+    full = state.full
+    if crowded and state.crowded:
+        full = max(batch, full or 0.0)
+    elif full is not None and batch > full:
+        full = None  # it does grow
+    return replace(state, crowded=crowded, full=full)
 
 
 def _kappa(
@@ -189,8 +212,7 @@ def _kappa(
     """Follow measured over modelled step time, in logs, slowly; the first sample counts fully."""
     lo, hi = spec.kappa_bounds
     ratio = min(max(itl / step_time(spec.profile or Profile(), shape, batch), lo), hi)
-    gone = now - state.at if state.at is not None else KAPPA_TIME
-    gain = max(1 - math.exp(-gone / KAPPA_TIME), 1.0 / (state.samples + 1))
+    gain = _gain(state.at, now, state.samples)
     kappa = math.exp(math.log(state.kappa) + gain * (math.log(ratio) - math.log(state.kappa)))
     return replace(state, kappa=kappa, samples=state.samples + 1)
 
@@ -203,10 +225,15 @@ def _itl(pool: PoolReadings) -> float | None:
     return None
 
 
-def _blend(old: Shape | None, new: Shape) -> Shape:
+def _gain(before: float | None, now: float, samples: int) -> float:
+    """Weight of a new sample: by the time that passed, and fast while there are few; the prior counts as one."""
+    gone = now - before if before is not None else LEARN_TIME
+    return max(1 - math.exp(-gone / LEARN_TIME), 1.0 / (samples + 2))
+
+
+def _blend(old: Shape | None, new: Shape, g: float) -> Shape:
     if old is None:
         return new
-    g = 0.3
     return Shape(
         old.prompt + g * (new.prompt - old.prompt),
         old.output + g * (new.output - old.output),
@@ -218,7 +245,7 @@ def _capacity(spec: EstimatorSpec, profile: Profile, state: EstimatorState) -> C
     if state.shape is None:
         return None
     seen = state.seen if spec.profile is None else None
-    return capacity(profile, state.shape, state.kappa, spec.itl_target, state.kv_sequences, seen)
+    return capacity(profile, state.shape, state.kappa, spec.itl_target, state.kv_sequences, seen, state.full)
 
 
 def _horizon(spec: EstimatorSpec, state: EstimatorState) -> float:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 LEVEL, TREND, DAMP = 0.6, 0.25, 0.85  # smoothing per step of STEP seconds
 STEP = 60.0
-KEEP = 120  # errors kept for the margin
+KEEP = 60  # errors kept for the margin
+MOST = 0.3  # largest margin, in ln: a ramp from nothing leaves errors that say little about tomorrow
 CLAMP = 2.0
 FLOOR = 1e-6
 
@@ -58,7 +59,7 @@ def update(state: ForecastState, now: float, value: float, horizon: float, q: fl
     point = level + trend * run
     limit = math.log(CLAMP)
     point = min(max(point, y - limit), y + limit)
-    margin = _quantile(errors, q) if len(errors) >= 5 else 0.0
+    margin = min(_quantile(errors, q), MOST) if len(errors) >= 5 else 0.0
     upper = min(max(point, point + margin), y + limit)
     issued = (*waiting, (now + horizon, point))[-KEEP:] if not quiet else waiting
     return (

@@ -23,8 +23,8 @@ from controller.core.why import Why
 @dataclass(frozen=True, slots=True)
 class GuardState:
     """Memory of one target. `wishes` are what policies wanted (unix seconds, value), for stabilising; `changes` how the
-    value as read back moved (unix seconds, delta), for cooldowns and rates; `position` that value; `due` the next
-    time this lever decides; `foreign_since` when a foreign writer was first seen.
+    value as read back moved (unix seconds, delta), for cooldowns and rates; `position` that value and when it was
+    read; `due` the next time this lever decides; `foreign_since` when a foreign writer was first seen.
 
     Changes come from read-back, not from what was sent: so a rehearsal, whose world does not answer, does not count
     its own imagination, and a write by somebody else counts like ours.
@@ -32,7 +32,7 @@ class GuardState:
 
     wishes: tuple[tuple[float, float], ...] = ()
     changes: tuple[tuple[float, float], ...] = ()
-    position: float | None = None
+    position: tuple[float, float] | None = None
     due: float = 0.0
     foreign_since: float | None = None
 
@@ -233,9 +233,11 @@ def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float
     changes = tuple((t, d) for t, d in state.changes if t > at - keep)
     position = state.position
     if target.accepted is not None:
-        if position is not None and target.accepted != position:
-            changes = (*changes, (at, target.accepted - position))
-        position = target.accepted
+        if position is not None and target.accepted != position[1]:
+            # What we sent went out right after the last reading; a foreign change may be later, so this is the
+            # earliest it can have been.
+            changes = (*changes, (position[0], target.accepted - position[1]))
+        position = (at, target.accepted)
     foreign = (state.foreign_since or at) if target.foreign_writer else None
     return replace(state, changes=changes, position=position, foreign_since=foreign)
 

@@ -73,11 +73,12 @@ def capacity(
     itl_target: float | None,
     kv_sequences: float | None,
     seen: float | None,
+    full: float | None = None,
 ) -> Capacity:
     """The operating point. `itl_target` seconds per output token or None; `kv_sequences` how many sequences the KV
     cache was measured to hold, None when unknown; `seen` the largest batch seen so far, None to trust the model
-    alone."""
-    bounds = {"slots": profile.max_num_seqs}
+    alone; `full` the batch at which requests had to wait, None when that was never seen."""
+    bounds = {"slots": profile.max_num_seqs if full is None else min(full, profile.max_num_seqs)}
     if itl_target is not None:
         room = HEADROOM * itl_target / kappa - profile.a
         bounds["latency"] = max(1.0, room / per_sequence(profile, shape))

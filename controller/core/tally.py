@@ -45,8 +45,8 @@ def tally(
 ) -> tuple[Span, Span]:
     """Offered requests and those that met the objective, with bounds.
 
-    Only a first token can be observed before the client leaves, so for ttft the aborted requests may or may not be in
-    the histogram already: offered is between the two. For the others an aborted request is never observed.
+    Only a first token can be observed before the client leaves, so for ttft any of the aborted requests may be in the
+    histogram already: offered lies between the two. For the others an aborted request is never observed.
     """
     lost = sum(counters.get(fact, 0.0) for fact in LOST)
     if objective.signal == Signal.ERROR_RATIO:
@@ -58,6 +58,6 @@ def tally(
         return Span(0.0, 0.0), Span(0.0, 0.0)
     gone = aborts(counters)
     most = h.count + lost + gone
-    least = h.count + lost if objective.signal == Signal.TTFT else most
+    least = lost + max(h.count, gone) if objective.signal == Signal.TTFT else most
     hit = histogram.met(h, objective.target)
-    return Span(max(least, 0.0), most), Span(hit.lo, hit.hi)
+    return Span(least, most), Span(hit.lo, hit.hi)
