@@ -19,9 +19,10 @@ class Candidate:
     sum. `kind` is ``histogram``, ``counter``, ``gauge`` or ``mean`` (two counters: a sum and a count, no buckets).
     `scale` turns the sample (of a histogram: its edges and sum) into the unit of the fact.
 
-    `born_with`: the series appear with their first event, so while one of these names is exposed by a healthy target,
-    absence means zero and not "missing". `plus` are further candidates whose values are added, each read in its own
-    way; a part that does not exist adds nothing. `over` makes a gauge a ratio, per replica: this / over.
+    `born_with`: the series appear with their first event, so while one of these sample names is exposed by a healthy
+    target, absence means zero (no samples, for a histogram) and not "missing". `plus` are further candidates whose
+    values are added, each read in its own way; a part that does not exist adds nothing. `over` makes a gauge a ratio,
+    per replica: this / over.
 
     `only_with`: a series counts only while a series of that candidate with the same `on` labels has a value above 0
     (how kube-state-metrics tells an OOM restart from another). `workload_kind` restricts a candidate to pools whose

@@ -58,7 +58,7 @@ def _exposed(candidate: Candidate, names: Container[str]) -> bool:
 
 
 def _to_be_born(candidate: Candidate, names: Container[str]) -> bool:
-    return any(_has(names, name) for name in candidate.born_with)
+    return any(_has(names, name, histogram=True) for name in candidate.born_with)
 
 
 def _without_absent_parts(candidate: Candidate, names: Container[str]) -> Candidate:
