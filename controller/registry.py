@@ -12,6 +12,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
+from controller.core.errors import InputError
+
 DISTRIBUTION = "inference-governor"
 
 # The top-level packages that the distribution installs. Their names are so plain that others use them too.
@@ -31,11 +33,11 @@ class Group(StrEnum):
         return self.value.removeprefix("governor.").removesuffix("s").replace("policie", "policy")
 
 
-class PluginError(Exception):
+class PluginError(InputError):
     """A plug-in that cannot be used. The message says which, of which distribution, why, and the mend."""
 
 
-class InstallationError(Exception):
+class InstallationError(InputError):
     """The installation is damaged by another distribution; starting would run a mixture of two programs."""
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from controller.core.errors import InputError
+
 Path = tuple[str | int, ...]
 
 
@@ -37,7 +39,7 @@ class BadParts(ValueError):
         self.problems = tuple(problems)
 
 
-class ConfigError(Exception):
+class ConfigError(InputError):
     """A config that cannot be used, with every problem found in it. `origin` is the file name."""
 
     def __init__(self, problems: Iterable[Problem], origin: str = "config") -> None:

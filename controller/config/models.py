@@ -26,7 +26,7 @@ from controller.config.fields import (
     Whole,
 )
 from controller.config.plugins import ActuatorPlugin, PolicyPlugin, SourcePlugin
-from controller.config.units import Duration, Size, Within, Written, duration, ratio
+from controller.config.units import Duration, Size, Within, Written, duration, format_duration, ratio
 from controller.core.model import Lever, Mode
 from controller.core.params import Unit
 from controller.core.ports import Matcher
@@ -220,7 +220,7 @@ class PoolConfig(Model):
         done = []
         for objective in objectives:
             own = objective.window if objective.window is not None else window
-            name = objective.name or objective.default_name() + ("" if own == window else f"_{own:g}s")
+            name = objective.name or objective.default_name() + ("" if own == window else f"_{format_duration(own)}")
             done.append(objective.model_copy(update={"window": own, "name": name}))
         return tuple(done)
 

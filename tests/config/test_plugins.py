@@ -1,4 +1,4 @@
-"""A plug-in declares its parameters as a dataclass: users get units, bounds and refused typos, it gets its dataclass."""
+"""A plug-in declares its parameters as a dataclass: users get units, bounds and refused typos; it gets its values."""
 
 import subprocess
 import sys
