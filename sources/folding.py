@@ -58,16 +58,17 @@ class Fold:
         self.selection = selection
         self.told: dict[int, tuple[dict[Fact, str], dict[Fact, str]]] = {}  # a cache of its user, per pool
         cumulative = [e for e in selection.entries if e.fact.kind is not Kind.GAUGE and e.slot != "gate"]
+        cumulative.sort(key=lambda entry: (_child(entry, layout), *_rung(entry)))
+        keys = [_child(entry, layout) for entry in cumulative]
         self.gauges = _gauges([e for e in selection.entries if e.fact.kind is Kind.GAUGE], layout)
         self._series = np.array([e.series for e in cumulative], dtype=np.intp)
         self._scale = np.array([1.0 if e.fact.kind is Kind.HISTOGRAM and e.slot != "sum" else e.candidate.scale
                                 for e in cumulative])  # fmt: skip
         self._health = _health(layout, self._series)
+        self._is_sum = np.array([e.slot == "sum" for e in cumulative], dtype=bool)
         members: dict[object, int] = {}
-        self._member = np.array(
-            [members.setdefault((e.pool, e.fact, e.part, e.member, _process(e, layout)), len(members))
-             for e in cumulative], dtype=np.intp,
-        )  # fmt: skip
+        self._member = np.array([members.setdefault(key, len(members)) for key in keys], dtype=np.intp)
+        self._ladder = _ladder(cumulative, self._member)
         self._gates = _gates(cumulative, selection.entries)
         cells: dict[object, int] = {}
         ids = [cells.setdefault(e.cell, len(cells)) for e in cumulative]
@@ -78,7 +79,6 @@ class Fold:
         self._cell = np.array(ids, dtype=np.intp)
         self._cells = len(cells)
         self.blocks, self._source, self._into, self.size = _blocks(list(heads.values()), needs, pool_first)
-        self._steps = _steps(self.blocks, self.size)
 
     def increments(self, before: Values, now: Values) -> Values:
         """Per cell, what was added between two consecutive frames. Values of series absent are NaN."""
@@ -90,6 +90,8 @@ class Fold:
             # One bucket that fell proves that the whole histogram was started anew, also where another bucket did not.
             again = np.isin(self._member, self._member[fell]) & ~born
             added[again] = v1[again]
+        if self._ladder.size:
+            self._repair(added)
         if born.any():
             healthy = np.zeros(len(v0), dtype=bool)
             for column in self._health:
@@ -115,16 +117,14 @@ class Fold:
         total = totals[end + 1] if block.summed else _middling(block.edges, cumulative, totals[end])
         return HistogramIncrement(block.edges, cumulative, totals[end], total)
 
-    def monotone(self, totals: Values) -> Values:
-        """Cumulative buckets never fall along their edges; an exporter that was read in the middle of a write made
-        them seem to. The larger count is believed."""
-        if self._steps.size and (totals[self._steps + 1] < totals[self._steps]).any():
-            totals = totals.copy()
-            for block in self.blocks:
-                if block.edges:
-                    end = block.start + len(block.edges) + 1
-                    totals[block.start : end] = np.maximum.accumulate(totals[block.start : end])
-        return totals
+    def _repair(self, added: Values) -> None:
+        """Let cumulative buckets not fall along their edges. A restart that hid itself, or an exporter that was read in
+        the middle of a write, makes them seem to; the larger count is believed."""
+        low = self._ladder[added[self._ladder + 1] < added[self._ladder]]
+        for member in np.unique(self._member[low]).tolist():
+            rungs = np.flatnonzero(self._member == member)
+            end = rungs[-1] + 1 - int(self._is_sum[rungs[-1]])  # the sum comes last
+            added[rungs[0] : end] = np.maximum.accumulate(added[rungs[0] : end])
 
 
 def _middling(edges: tuple[float, ...], cumulative: tuple[float, ...], count: float) -> float:
@@ -220,10 +220,24 @@ def _health(layout: Layout, series: Indexes) -> list[Indexes]:
     return [np.array([row[i] if i < len(row) else -1 for row in rows], dtype=np.intp) for i in range(width)]
 
 
-def _process(entry: Entry, layout: Layout) -> tuple[str, ...]:
-    """What tells one process from another behind one quantity, so that one's reset is not another's."""
-    pairs = dict(layout.keys[entry.series][1])
-    return tuple(pairs.get(label, "") for label in (*entry.candidate.duplicates, "job", "instance"))
+def _child(entry: Entry, layout: Layout) -> tuple[object, ...]:
+    """One histogram (or counter) of one process for one fact: what resets together."""
+    pairs = tuple(pair for pair in layout.keys[entry.series][1] if pair[0] != "le")
+    return (entry.pool, entry.fact.value, entry.part, entry.candidate.metric, pairs)
+
+
+def _rung(entry: Entry) -> tuple[float, str]:
+    """The order within one histogram: buckets by their edges, then the count, then the sum."""
+    return (entry.slot, "") if isinstance(entry.slot, float) else (np.inf, entry.slot)
+
+
+def _ladder(cumulative: Sequence[Entry], member: Indexes) -> Indexes:
+    """Entries whose successor is the next rung of the same histogram and must not be less."""
+    pairs = range(len(cumulative) - 1)
+    rungs = [
+        i for i in pairs if member[i] == member[i + 1] and "sum" not in (cumulative[i].slot, cumulative[i + 1].slot)
+    ]
+    return np.array(rungs, dtype=np.intp)
 
 
 def _gates(cumulative: Sequence[Entry], entries: Sequence[Entry]) -> tuple[NDArray[np.bool_], Indexes, Indexes] | None:
@@ -304,14 +318,6 @@ def _scopes(entry: Entry, need: PoolNeeds, whole: set[tuple[int, Fact]]) -> list
     if entry.tenant and entry.fact in need.tenant_facts:
         scopes.append((entry.pool, "tenant", entry.tenant))
     return scopes
-
-
-def _steps(blocks: Sequence[Block], size: int) -> Indexes:
-    """Cells whose right neighbour must not be less: all edges of a histogram."""
-    marks = np.zeros(size, dtype=bool)
-    for block in blocks:
-        marks[block.start : block.start + len(block.edges)] = True
-    return np.flatnonzero(marks)
 
 
 def gauges_by_scope(

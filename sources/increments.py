@@ -197,7 +197,7 @@ class Increments:
     def _totals_by_scope(self) -> dict[Scope, _Scoped]:
         scoped: dict[Scope, _Scoped] = {}
         for fold, totals in self._totals.values():
-            cells = fold.monotone(totals).tolist()
+            cells = totals.tolist()
             for block in fold.blocks:
                 into = scoped.setdefault(block.scope, _Scoped())
                 if block.fact.kind is Kind.HISTOGRAM:
