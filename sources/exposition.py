@@ -1,7 +1,7 @@
 """Read Prometheus and OpenMetrics text, as a /metrics page gives it, into samples.
 
 Read line by line and not with prometheus_client's parser: a pasted page may be cut off anywhere, the error must name
-the line, and samples must keep the names that are on the wire.
+the line, and samples must keep their names (that parser adds ``_total`` to counters that have none on the wire).
 """
 
 import re
