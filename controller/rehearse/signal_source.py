@@ -80,13 +80,17 @@ class SignalSource:
         """The values of the step that ends at `at`; without any of them, an error, as of a Prometheus that is gone."""
         index, since = round((at - self._start) / self._step), self._since
         pools = {name: self._pool(rows, index, first=since is None) for name, rows in self._rows.items()}
-        if not any(_holds(pool) for pool in pools.values()):
+        if not self._any(index):
             return Observation(at, since, error="the test gives no value at this time")
         self._since = at
         return Observation(at, since, pools=pools)
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _any(self, index: int) -> bool:
+        scopes = (scope for pool in self._rows.values() for scope in pool.values())
+        return any(_at(row, index) is not None for scope in scopes for row in scope.values())
 
     def _pool(self, rows: Mapping[str, Mapping[str, Row]], index: int, *, first: bool) -> PoolFacts:
         now = {name: _at(row, index) for name, row in rows.get("", {}).items()}
@@ -150,10 +154,6 @@ class SignalSource:
                 below = tuple(finished if value <= edge else 0.0 for edge in edges)
                 made[fact] = HistogramIncrement(edges, below, finished, finished * value)
         return made
-
-
-def _holds(pool: PoolFacts) -> bool:
-    return bool(pool.gauges or pool.counters or pool.histograms or pool.replicas)
 
 
 def _at(row: Row, index: int) -> float | None:
