@@ -68,7 +68,7 @@ class ObjectiveConfig(Model):
     @field_validator("signal", mode="before")
     @classmethod
     def _promise(cls, value: object) -> object:
-        if value in set(Signal) - set(PROMISES):
+        if isinstance(value, str) and value in set(Signal) - set(PROMISES):
             raise BadValue(f"{value} is not something to promise", "write one of " + ", ".join(PROMISES))
         return value
 
