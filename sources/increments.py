@@ -196,6 +196,9 @@ class Increments:
 
     def _totals_by_scope(self) -> dict[Scope, _Scoped]:
         scoped: dict[Scope, _Scoped] = {}
+        if self._fold is not None and id(self._fold) not in self._totals:
+            # No new frame since: nothing was added, to what is there.
+            self._totals[id(self._fold)] = (self._fold, np.zeros(self._fold.size))
         for fold, totals in self._totals.values():
             cells = totals.tolist()
             for block in fold.blocks:

@@ -225,4 +225,4 @@ class Recording:
 
 def _plain(value: float) -> float | int:
     """Whole numbers without ``.0``: shorter, and the same value."""
-    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    return int(value) if float(value).is_integer() and abs(value) < 2**53 else value
