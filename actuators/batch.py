@@ -47,7 +47,7 @@ def wanted(decision: Decision) -> float:
     """The value to write; the batch has been checked."""
     if decision.final is None:
         raise ValueError(f"{decision.target}: no value to write")
-    return decision.final
+    return float(decision.final)
 
 
 def _rises(decision: Decision) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+import urllib3
 
 from actuators import secret
 from actuators.batch import decreases_first, invalid, reject, wanted
@@ -83,7 +84,8 @@ class Webhook:
         self._memory = Memory(config.yield_for)
         self._session = requests.Session()
         self._session.trust_env = False  # a ~/.netrc must not overwrite the Authorization header
-        self._session.headers["Connection"] = "close"  # an idle connection that just broke would look like a lost post
+        # An idle connection that just broke would look like a lost post; a packed answer could unpack without end.
+        self._session.headers.update({"Connection": "close", "Accept-Encoding": "identity"})
         self._session.verify = config.ca_file or True
 
     def describe(self) -> Description:
@@ -254,7 +256,7 @@ class Webhook:
                 stream=True,
             ) as response:
                 content = bytearray()
-                for chunk in response.iter_content(1 << 14):
+                while chunk := response.raw.read1(1 << 14):  # not iter_content, which waits until its chunk is full
                     content += chunk
                     if len(content) > _MAX_BODY or time.monotonic() > deadline:
                         raise _NoAnswer(f"{where}: the answer is too long or too slow", sent=True)
@@ -263,7 +265,7 @@ class Webhook:
             raise _NoAnswer(f"{where}: {type(error).__name__}", sent=False) from error
         except requests.exceptions.ConnectionError as error:
             raise _NoAnswer(f"{where}: {_cause(error)}", sent=not _never_connected(error)) from error
-        except requests.exceptions.RequestException as error:
+        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
             raise _NoAnswer(f"{where}: {type(error).__name__}", sent=True) from error
 
 
