@@ -19,7 +19,6 @@ VLLM_CPU = {
     Fact.FINISHED: "vllm:request_success_total",
     Fact.RESPONSES: "http_requests_total",
     Fact.ERRORS: "http_requests_total",
-    Fact.REJECTED: "vllm:admission_rejections_total",
     Fact.PROMPT_TOKENS: "vllm:prompt_tokens_total",
     Fact.GENERATION_TOKENS: "vllm:generation_tokens_total",
     Fact.PREFIX_HITS: "vllm:prefix_cache_hits_total",

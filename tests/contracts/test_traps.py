@@ -99,6 +99,16 @@ def test_answers_that_are_no_inference_are_not_counted_as_responses() -> None:
     assert not matches(one, sample(name, handler="/v1/completions", method="POST", status="4xx"))
 
 
+def test_a_rejected_request_of_vllm_is_counted_once() -> None:
+    """It is answered with 503: a counter of rejections beside the 5xx would count it twice."""
+    found = resolve(load("vllm"), frozenset({"vllm:admission_rejections_total", "http_requests_total"}))
+    assert "503" in str(found[Fact.REJECTED])
+    assert matches(
+        chosen("vllm", Fact.ERRORS, "http_requests_total"),
+        sample("http_requests_total", handler="/v1/completions", method="POST", status="5xx"),
+    )
+
+
 def test_the_absent_5xx_series_is_no_errors_and_not_no_data() -> None:
     """The series is born with the first 5xx."""
     for engine, name in (("vllm", "http_request_duration_highr_seconds_count"), ("sglang", "sglang:full_token_usage")):

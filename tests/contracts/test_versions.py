@@ -24,7 +24,6 @@ VLLM: dict[Fact, Ranges] = {
     Fact.QUEUE_TIME: [("0.6.6", None, "vllm:request_queue_time_seconds")],
     Fact.ADMITTED: [("0.4.0", None, "vllm:time_to_first_token_seconds_count")],
     Fact.FINISHED: [("0.5.4", None, "vllm:request_success_total")],
-    Fact.REJECTED: [("0.32.0", None, "vllm:admission_rejections_total")],
     Fact.PROMPT_TOKENS: [("0.4.0", None, "vllm:prompt_tokens_total")],
     Fact.GENERATION_TOKENS: [("0.4.0", None, "vllm:generation_tokens_total")],
     Fact.PREEMPTIONS: [("0.5.4", None, "vllm:num_preemptions_total")],
