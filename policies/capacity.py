@@ -87,7 +87,7 @@ class Capacity:
             return Proposal(target, Ask.AT_LEAST, current, "capacity", _why_unknown(view), evidence)
         if down < current:
             why = Why.NO_TRAFFIC if not estimate.offered else Why.SURPLUS
-            return Proposal(target, Ask.SET, current - 1, "capacity", why, evidence)
+            return Proposal(target, Ask.SET, float(down), "capacity", why, evidence)
         return Proposal(target, Ask.SET, current, "capacity", Why.STEADY, evidence)
 
     def _blind(self, target: Target, current: float, waiting: float) -> Proposal:
@@ -117,7 +117,6 @@ class Capacity:
         if not pending and abs(error) > config.dead_band and (error > 0 or self._loaded(view)):
             trim += gone / config.trim_time * error
         return replace(state, trim=min(max(trim, -config.trim_down), config.trim_up), at=now)
-
 
     def _loaded(self, view: View) -> bool:
         """Whether replicas work near the operating point: only there does a low latency say that the model is too

@@ -150,7 +150,7 @@ class CooldownConfig(Model):
     """Time that must pass after a change before the next one in a direction."""
 
     up: Duration = Field(0.0, description="before the value may rise")
-    down: Duration = Field(300.0, description="before the value may fall")
+    down: Duration = Field(60.0, description="before the value may fall")
 
 
 class RateConfig(Model):
@@ -159,7 +159,7 @@ class RateConfig(Model):
     up: RateField = Field(
         Rate(1.0, 60.0, relative=True), description="largest rise; a percentage always allows one quantum"
     )
-    down: RateField = Field(Rate(1.0, 300.0), description="largest fall")
+    down: RateField = Field(Rate(0.1, 60.0, relative=True), description="largest fall")
 
 
 class PinConfig(Model):

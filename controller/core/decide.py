@@ -107,9 +107,7 @@ class _Rung:
         )
         return tuple(p for p in proposals if _sane(p) and p.target in self.targets), after
 
-    def decide(
-        self, target: Target, proposals: list[Proposal], state: GuardState
-    ) -> tuple[Decision, GuardState]:
+    def decide(self, target: Target, proposals: list[Proposal], state: GuardState) -> tuple[Decision, GuardState]:
         now, owner, rules = self.snapshot.tick, self.state(target), self.lever
         if rules.mode == Mode.OFF:
             return Decision(target, owner.accepted, owner.accepted, Why.MODE_OFF, mode=rules.mode), state

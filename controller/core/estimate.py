@@ -14,11 +14,12 @@ from controller.core.ports import Estimate
 from controller.core.reading import Reading
 from controller.core.signals import Signal
 from controller.core.slo import Objective
-from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capacity, step_time
+from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capacity, proven, step_time
 
 LEARN_TIME = 180.0  # seconds over which kappa and the shape of requests follow what is measured
 RAMP = 0.35  # kappa is frozen while the batch changes by more than this share per tick
 CROWD = 0.25  # waiting per running request above which a replica counts as full
+CROWD_DELAY = 2.0  # seconds of queue delay below which nobody counts as waiting for a slot
 BURN_MARGIN = 0.15  # extra capacity while the error budget burns too fast
 DRAIN = 60.0  # seconds in which a backlog should be gone
 MARGIN_QUANTILE = 0.9
@@ -50,8 +51,9 @@ class EstimatorSpec:
 @dataclass(frozen=True, slots=True)
 class EstimatorState:
     """`batch` is the sequences per replica at the last tick, `seen` the most so far; `kv_sequences` how many sequences
-    fill the KV cache of one replica; `full` the batch at which requests had to wait, where that was seen; `asked` capacity that was asked for and is awaited: (replicas, unix seconds);
-    `lags` seconds that capacity took to come, newest last."""
+    fill the KV cache of one replica; `full` the batch at which requests had to wait, where that was seen; `asked`
+    capacity that was asked for and is awaited: (replicas, unix seconds); `lags` seconds that capacity took to come,
+    newest last."""
 
     at: float | None = None
     kappa: float = 1.0
@@ -85,12 +87,15 @@ def update(
         ahead, memory = ahead_of.update(state.forecast, now, offered, horizon, MARGIN_QUANTILE)
         state = replace(state, forecast=memory)
     state = replace(state, at=now)
+    shown = None
+    if served is not None and state.shape is not None:
+        shown = proven(profile, state.shape, state.kappa, served, state.seen)
     burning = any(burn.burning(dict(readings)) for readings in pool.burn.values())
-    return _assemble(pool, replicas, served, offered, ahead, horizon, burning, state), state
+    return _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state), state
 
 
 def _assemble(
-    pool: PoolReadings, replicas: float | None, served: Capacity | None, offered: float | None,
+    pool: PoolReadings, replicas: float | None, served: Capacity | None, shown: float | None, offered: float | None,
     ahead: ahead_of.Forecast | None, horizon: float, burning: bool, state: EstimatorState,
 ) -> Estimate:  # fmt: skip
     demands: dict[str, float] = {}
@@ -104,6 +109,8 @@ def _assemble(
     evidence.update(kappa=state.kappa, horizon=horizon, waiting=waiting)
     if served is not None:
         evidence.update(unit_rate=served.rate, unit_sequences=served.sequences)
+    if shown is not None:
+        evidence["proven_rate"] = shown
     if offered is not None:
         evidence["offered"] = offered
     if replicas is not None:
@@ -194,10 +201,11 @@ def _learn(
 
 
 def _saturation(pool: PoolReadings, replicas: float, batch: float, state: EstimatorState) -> EstimatorState:
-    """A batch that does not grow while many wait, twice in a row, is as large as this engine makes it. A short queue is
-    normal between two steps and says nothing."""
+    """A batch that does not grow while many wait for long, twice in a row, is as large as this engine makes it. A short
+    queue is normal between two steps and says nothing."""
     waiting = (pool.get(Signal.QUEUE_DEPTH).value or 0.0) / replicas
-    crowded = waiting >= max(1.0, CROWD * batch)
+    delay = pool.get(Signal.QUEUE_DELAY).usable or 0.0
+    crowded = waiting >= max(1.0, CROWD * batch) and delay >= CROWD_DELAY
     full = state.full
     if crowded and state.crowded:
         full = max(batch, full or 0.0)
@@ -244,8 +252,7 @@ def _blend(old: Shape | None, new: Shape, g: float) -> Shape:
 def _capacity(spec: EstimatorSpec, profile: Profile, state: EstimatorState) -> Capacity | None:
     if state.shape is None:
         return None
-    seen = state.seen if spec.profile is None else None
-    return capacity(profile, state.shape, state.kappa, spec.itl_target, state.kv_sequences, seen, state.full)
+    return capacity(profile, state.shape, state.kappa, spec.itl_target, state.kv_sequences, state.full)
 
 
 def _horizon(spec: EstimatorSpec, state: EstimatorState) -> float:

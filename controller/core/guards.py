@@ -150,18 +150,19 @@ _AS_WHY = {
 
 
 def consolidation(case: Case, value: float) -> tuple[float, Why, str]:
-    """Lowering capacity must be safe with what remains: the load ahead fits, and so does the KV cache."""
+    """Lowering capacity must be safe with what remains: the load ahead fits into what replicas have shown they can
+    serve, and the KV in use fits into what is left."""
     if not case.rules.relax_down or not case.relaxing(value) or case.pool is None:
         return value, KEEP, ""
-    kv = case.pool.get(Signal.KV_USAGE).value
-    ahead = max(case.estimate.demand or 0.0, case.estimate.forecast or 0.0) * (1 + case.estimate.margin)
-    serving = case.estimate.evidence.get("serving", case.current)
+    estimate, kv = case.estimate, case.pool.get(Signal.KV_USAGE).value
+    unit, shown = estimate.unit_rate, estimate.evidence.get("proven_rate")
+    caution = unit / shown if unit is not None and shown else 1.0
+    ahead = max((estimate.demand or 0.0), estimate.forecast or 0.0) * (1 + estimate.margin) * caution
+    used = (kv or 0.0) * estimate.evidence.get("serving", case.current) / KV_FILL
     left = value
-    while left < case.current:
-        if ahead <= left and (kv is None or kv * serving <= KV_FILL * left):
-            return left, Why.UNSAFE_WITHOUT_ONE, f"demand {ahead:.2f} replicas"
+    while left < case.current and max(ahead, used) > left:
         left += case.rules.limits.quantum
-    return case.current, Why.UNSAFE_WITHOUT_ONE, f"demand {ahead:.2f} replicas"
+    return min(left, case.current), Why.UNSAFE_WITHOUT_ONE, f"the load ahead needs {max(ahead, used):.2f}"
 
 
 def stabilise(case: Case, value: float) -> tuple[float, Why, str]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 HEADROOM = 0.75  # share of the inter-token target that the operating point may use
 KV_FILL = 0.9  # share of the KV cache that the operating point may use
-REACH = 1.3  # never extrapolate beyond this multiple of the largest batch seen
+REACH = 1.3  # kappa is not trusted beyond this multiple of the largest batch seen
+CERTAIN = 0.25  # share of the operating point that needs no proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Capacity:
 
     sequences: float
     rate: float
-    limit: str  # latency | slots | kv | seen
+    limit: str  # latency | slots | kv
 
 
 def capacity(
@@ -72,12 +73,11 @@ def capacity(
     kappa: float,
     itl_target: float | None,
     kv_sequences: float | None,
-    seen: float | None,
     full: float | None = None,
 ) -> Capacity:
     """The operating point. `itl_target` seconds per output token or None; `kv_sequences` how many sequences the KV
-    cache was measured to hold, None when unknown; `seen` the largest batch seen so far, None to trust the model
-    alone; `full` the batch at which requests had to wait, None when that was never seen."""
+    cache was measured to hold, None when unknown; `full` the batch at which requests had to wait, None when that was
+    never seen."""
     bounds = {"slots": profile.max_num_seqs if full is None else min(full, profile.max_num_seqs)}
     if itl_target is not None:
         room = HEADROOM * itl_target / kappa - profile.a
@@ -86,8 +86,13 @@ def capacity(
         bounds["kv"] = KV_FILL * profile.kv_tokens / (shape.prompt + shape.output / 2)
     if kv_sequences is not None:
         bounds["kv"] = min(bounds.get("kv", kv_sequences), KV_FILL * kv_sequences)
-    if seen is not None:
-        bounds["seen"] = max(REACH * seen, 1.0)
     limit = min(bounds, key=lambda name: (bounds[name], name))
     n = max(1.0, bounds[limit])
     return Capacity(n, n / (max(shape.output, 1.0) * step_time(profile, shape, n, kappa)), limit)
+
+
+def proven(profile: Profile, shape: Shape, kappa: float, at: Capacity, seen: float | None) -> float:
+    """Requests per second that one replica has shown it can serve, or that is little enough to need no proof: what
+    may be counted on when replicas are taken away. `seen` is the largest batch seen."""
+    n = min(at.sequences, max(REACH * (seen or 0.0), CERTAIN * at.sequences, 1.0))
+    return n / (max(shape.output, 1.0) * step_time(profile, shape, n, kappa))

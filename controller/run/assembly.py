@@ -9,7 +9,7 @@ from typing import Any
 
 from controller import registry
 from controller.config import GovernorConfig, config_hash, pool_needs
-from controller.config.models import LeverConfig, PoolConfig
+from controller.config.models import FleetGuardConfig, LeverConfig, PoolConfig
 from controller.config.plugins import Plugin
 from controller.core.estimate import EstimatorSpec
 from controller.core.meter import Meter, PoolSpec
@@ -121,6 +121,7 @@ def estimator_specs(config: GovernorConfig) -> tuple[EstimatorSpec, ...]:
             name,
             pool.to_objectives(),
             pool.profile.to_profile() if pool.profile is not None else None,
+            cold_start=pool.cold_start,
             lead=config.interval + pool.window / 2,
         )
         for name, pool in config.pools.items()
@@ -135,7 +136,11 @@ def fleet_rules(config: GovernorConfig) -> FleetRules:
         Budget(name, float(b.max), every if b.pools == "all" else frozenset(b.pools))
         for name, b in config.budgets.items()
     )
-    return FleetRules(pools, budgets, FleetGuard(share=config.fleet_guard.share))
+    return FleetRules(pools, budgets, _guard(config.fleet_guard))
+
+
+def _guard(guard: FleetGuardConfig) -> FleetGuard:
+    return FleetGuard(share=guard.share, hold=guard.hold, min_pools=guard.min_pools)
 
 
 def pins(config: GovernorConfig) -> Mapping[Target, Pin]:
@@ -172,7 +177,9 @@ def _lever_rules(lever: Lever, settings: LeverConfig) -> LeverRules:
         rate_up=settings.rate.up,
         rate_down=settings.rate.down,
         stabilise=settings.stabilise,
+        every=settings.every,
         settle=settings.settle,
+        yield_for=settings.yield_for,
         give_up=settings.give_up,
     )
 
