@@ -6,6 +6,7 @@ was up; an empty one that it was not.
 """
 
 import gzip
+import math
 import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -49,7 +50,9 @@ def import_exposition(
             engines = identify({sample.name for sample in samples})
             wanted = _wanted(engines) if engines else None
         kept = [_with(sample, added) for sample in samples if wanted is None or sample.name in wanted]
-        scrapes[at] = [*kept, Sample("up", target, 1.0 if samples else 0.0)]
+        told = any(sample.name == "up" for sample in samples)  # a federated scrape tells of its targets itself
+        # Scrapes of one time are those of several targets.
+        scrapes.setdefault(at, []).extend(kept if told else [*kept, Sample("up", target, 1.0 if samples else 0.0)])
     if not scrapes:
         raise ImportFailed(
             f"{text}: holds no scrape with a time; put a line `# SCRAPE <unix seconds>` before each, or a time behind "
@@ -101,10 +104,9 @@ def _scrapes(path: Path, content: str) -> Iterator[tuple[float, tuple[Sample, ..
         return
     ends = [i for i, _ in starts[1:]] + [len(lines)]
     for (begin, time), end in zip(starts, ends, strict=True):
-        try:
-            at = float(time)
-        except ValueError:
-            raise ImportFailed(f"{path}, line {begin + 1}: {time!r} is not a time in unix seconds") from None
+        at = _number(time)
+        if at is None:
+            raise ImportFailed(f"{path}, line {begin + 1}: {time!r} is not a time in unix seconds")
         chunk = [line for line in lines[begin + 1 : end] if line and not line.startswith("#")]
         yield at, _parse(path, begin + 2, "\n".join((*lines[begin + 1 : end], ""))) if chunk else ()
 
@@ -126,11 +128,17 @@ def _timed(path: Path, lines: list[str]) -> Iterator[tuple[float, tuple[Sample, 
 
 
 def _time(path: Path, word: str) -> float:
+    if (number := _number(word)) is None:
+        raise ImportFailed(f"{path}: {word!r} stands where a sample's time should be")
+    return number / 1000 if abs(number) >= _MILLISECONDS else number
+
+
+def _number(word: str) -> float | None:
     try:
         number = float(word)
     except ValueError:
-        raise ImportFailed(f"{path}: {word!r} stands where a sample's time should be") from None
-    return number / 1000 if abs(number) >= _MILLISECONDS else number
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _parse(path: Path, line: int, text: str) -> tuple[Sample, ...]:
