@@ -19,7 +19,7 @@ from actuators.batch import invalid, reject, wanted
 from actuators.memory import Memory
 from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
 from controller.core.params import Unit, param
-from controller.core.ports import ActuatorError, Binding, Description
+from controller.core.ports import Binding, Description
 
 _WORDS = 300  # characters of a command's own words that are worth a log line
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TZ")  # the reload command gets these and none of Governor's secrets
@@ -39,6 +39,10 @@ class FileConfig:
     settle: float = param("Time until a new value can show an effect.", 0.0, unit=Unit.DURATION, ge=0)
     hot: bool = param("Whether a new value takes effect without a restart.", True)
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
+
+    def __post_init__(self) -> None:
+        if not Path(self.path).is_absolute():
+            raise ValueError("path: is relative; write the whole path, from / on")
 
 
 class _Unusable(Exception):
@@ -74,8 +78,6 @@ class File:
     def __init__(self, config: FileConfig, binding: Binding) -> None:
         self._config = config
         self._path = Path(config.path)
-        if not self._path.is_absolute():
-            raise ActuatorError(f"file: path {config.path!r} must be absolute")
         self._targets = frozenset(binding.targets)
         self._levers = tuple(sorted({t.lever for t in binding.targets}, key=list(Lever).index))
         self._memory = Memory(config.yield_for)

@@ -22,7 +22,7 @@ from actuators.batch import decreases_first, invalid, reject, wanted
 from actuators.memory import Memory
 from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
 from controller.core.params import SecretRef, Unit, param
-from controller.core.ports import ActuatorError, Binding, Description
+from controller.core.ports import Binding, Description
 
 _MAX_BODY = 1 << 20  # bytes of an answer; more is not an answer
 _LATER_4XX = frozenset({408, 409, 425, 429})
@@ -48,6 +48,16 @@ class WebhookConfig:
     honours_expiry: bool = param("Whether the endpoint drops a value at its expires_at by itself.", False)
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
+    def __post_init__(self) -> None:
+        for name, url in (("url", self.url or "://"), ("read_url", self.read_url)):
+            parts = urlsplit(url)
+            if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+                raise ValueError(f"{name}: {_shown(url)} is not an http or https URL; write https://host/path")
+            if parts.username or parts.password:
+                raise ValueError(f"{name}: credentials in the URL would be logged; use bearer or secret")
+        if not self.read_url and self.initial is None:
+            raise ValueError("read_url: nothing tells which value is in force; set read_url, or else initial")
+
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
@@ -69,14 +79,6 @@ class Webhook:
     Config = WebhookConfig
 
     def __init__(self, config: WebhookConfig, binding: Binding) -> None:
-        for url in filter(None, (config.url, config.read_url)):
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ActuatorError(f"webhook: {_shown(url)} is not an http or https URL")
-            if parts.username or parts.password:
-                raise ActuatorError(f"webhook: no credentials in the URL {_shown(url)}; use bearer or secret")
-        if not config.read_url and config.initial is None:
-            raise ActuatorError("webhook: set read_url, or initial to say which value is in force at the start")
         self._config = config
         self._identity = binding.identity
         self._targets = frozenset(binding.targets)

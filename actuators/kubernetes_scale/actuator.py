@@ -1,11 +1,10 @@
 """Replica counts through the scale subresource of any workload: Deployment, StatefulSet, or a custom resource."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from actuators.batch import decreases_first, invalid, reject, wanted
-from actuators.kubernetes_scale.api import Cluster, Fault, Json, Workload, replicas_of
+from actuators.kubernetes_scale.api import Access, Fault, Json, Workload, connect, release, replicas_of
 from actuators.kubernetes_scale.owners import bound_to, controlling_parent, last_writer
 from actuators.kubernetes_scale.pods import ready_and_pending
 from actuators.memory import Memory
@@ -16,8 +15,6 @@ from controller.core.ports import ActuatorError, Binding, Description
 _PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "ReplicaSet": "replicasets"}
 _MAX = 2**31 - 1
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class KubernetesScaleConfig:
@@ -25,7 +22,7 @@ class KubernetesScaleConfig:
 
     namespace: str = param("Namespace of the workload.")
     name: str = param("Name of the workload; by default the name of the pool.", "")
-    kind: str = param(
+    workload_kind: str = param(
         "Kind of the workload: Deployment, StatefulSet, or any kind with a scale subresource.", "Deployment"
     )
     api_version: str = param("Its apiVersion, such as leaderworkerset.x-k8s.io/v1.", "apps/v1")
@@ -37,23 +34,9 @@ class KubernetesScaleConfig:
     yield_for: float = param("How long a count set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
     allow_owned: bool = param("Scale a workload that another object manages and may scale back.", False)
 
-
-@dataclass(slots=True)
-class _Pass:
-    """What one read or apply has already learned, so that a dead API server costs one time-out and not one per
-    target, and each namespace is listed once."""
-
-    autoscalers: dict[str, tuple[Sequence[Json], Sequence[Json]]] = field(default_factory=dict)
-    dead: bool = False
-
-    def ask(self, call: Callable[[], T]) -> T:
-        if self.dead:
-            raise Fault(Outcome.FAILED, "not tried: the API server did not answer the call before")
-        try:
-            return call()
-        except Fault as fault:
-            self.dead = fault.unreachable
-            raise
+    def __post_init__(self) -> None:
+        if "/" not in self.api_version:
+            raise ValueError("api_version: no group in it; write group/version, such as apps/v1")
 
 
 class KubernetesScale:
@@ -68,69 +51,70 @@ class KubernetesScale:
                 raise ActuatorError(f"{target}: the kubernetes actuator moves replicas of a pool and nothing else")
         if config.name and len(binding.targets) > 1:
             raise ActuatorError(
-                f"{config.kind} {config.namespace}/{config.name} cannot serve {len(binding.targets)} targets"
+                f"{config.workload_kind} {config.namespace}/{config.name} cannot serve {len(binding.targets)} targets"
             )
-        if "/" not in config.api_version:
-            raise ActuatorError(f"api_version {config.api_version!r} must be group/version, such as apps/v1")
         self._config = config
         self._targets = frozenset(binding.targets)
         self._identity = binding.identity
         self._memory = Memory(config.yield_for)
         self._short_since: dict[Target, float] = {}
-        self._plural = config.plural or (_PLURALS.get(config.kind, "") if config.api_version == "apps/v1" else "")
-        self._cluster = Cluster(config.kubeconfig, config.context, config.timeout, binding.identity)
+        self._plural = config.plural or (
+            _PLURALS.get(config.workload_kind, "") if config.api_version == "apps/v1" else ""
+        )
+        self._access = Access(config.kubeconfig, config.context, config.timeout, binding.identity)
+        self._cluster = connect(self._access)
 
     def describe(self) -> Description:
         return Description((Lever.REPLICAS,), "replicas", 1.0, self._config.settle, cas=True)
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         """A target that cannot be read has no accepted value and says why; it does not stop the others."""
-        this = _Pass()
-        return {target: self._read_one(this, target, now) for target in targets}
+        self._cluster.at(now)
+        return {target: self._read_one(target, now) for target in targets}
 
     def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
         problems = invalid(decisions, self._targets, quantum=1.0, high=_MAX)
         if problems:
             return reject(decisions, problems)
-        this = _Pass()
-        return tuple(self._apply_one(this, decision, now) for decision in decreases_first(decisions))
+        self._cluster.at(now)
+        return tuple(self._apply_one(decision, now) for decision in decreases_first(decisions))
 
     def verify(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
-        this = _Pass()
-        return tuple(self._verify_one(this, decision, now) for decision in decisions)
+        self._cluster.at(now)
+        return tuple(self._verify_one(decision, now) for decision in decisions)
 
     def close(self) -> None:
-        self._cluster.close()
+        release(self._access)
 
     # --- one target ---------------------------------------------------------------------------------------------
 
-    def _read_one(self, this: _Pass, target: Target, now: float) -> TargetState:
+    def _read_one(self, target: Target, now: float) -> TargetState:
         try:
-            work, scale = self._scale(this, target)
-            parent = this.ask(lambda: self._cluster.workload(work))
+            work, scale = self._scale(target)
+            parent = self._cluster.workload(work)
         except Fault as fault:
             return self._memory.state(target, None, now, error=str(fault))
         value = replicas_of(scale)
         self._note_writer(target, value, parent, now)
         owner, problems = "", []
         try:
-            owner = self._owner(this, work, parent)
+            owner = self._owner(work, parent)
         except Fault as fault:
             problems.append(str(fault))
         ready: int | None = None
         pending: tuple[Pending, ...] = ()
         try:
-            ready, pending = self._pods(this, work, scale, target, value, now)
+            ready, pending = self._pods(work, scale, target, value, now)
         except Fault as fault:
             problems.append(str(fault))
         return self._memory.state(
             target, float(value), now, ready=ready, pending=pending, owner=owner, error="; ".join(problems)
         )
 
-    def _apply_one(self, this: _Pass, decision: Decision, now: float) -> Applied:
+    def _apply_one(self, decision: Decision, now: float) -> Applied:
         target, value = decision.target, int(wanted(decision))
         try:
-            work, scale = self._scale(this, target)
+            work, scale = self._scale(target)
             before = replicas_of(scale)
             if before == value:
                 return self._record(decision, Outcome.DONE, f"{work} already has {value}", now, moved=False)
@@ -139,11 +123,11 @@ class KubernetesScale:
                 return self._record(
                     decision, Outcome.FAILED, f"{work} has {before}, the decision was made on {seen}", now
                 )
-            owner = self._owner(this, work, this.ask(lambda: self._cluster.workload(work)))
+            owner = self._owner(work, self._cluster.workload(work))
             if owner:
                 mend = "delete it, or set this lever to observe"
                 return self._record(decision, Outcome.REFUSED, f"{owner} also scales {work}: {mend}", now)
-            got = replicas_of(this.ask(lambda: self._cluster.replace_scale(work, scale, value)))
+            got = replicas_of(self._cluster.replace_scale(work, scale, value))
         except Fault as fault:
             return self._record(decision, fault.outcome, str(fault), now)
         if got != value:
@@ -151,10 +135,10 @@ class KubernetesScale:
             return self._record(decision, Outcome.REFUSED, f"{work} was asked for {value} and took {got}", now)
         return self._record(decision, Outcome.DONE, f"{work} {before} → {value}", now)
 
-    def _verify_one(self, this: _Pass, decision: Decision, now: float) -> Applied:
+    def _verify_one(self, decision: Decision, now: float) -> Applied:
         value = wanted(decision)
         try:
-            work, scale = self._scale(this, decision.target)
+            work, scale = self._scale(decision.target)
         except Fault as fault:
             return Applied(decision.target, Outcome.UNKNOWN, f"still not known: {fault}")
         got = replicas_of(scale)
@@ -169,37 +153,31 @@ class KubernetesScale:
 
     # --- what the cluster says ----------------------------------------------------------------------------------
 
-    def _scale(self, this: _Pass, target: Target) -> tuple[Workload, Json]:
+    def _scale(self, target: Target) -> tuple[Workload, Json]:
         config = self._config
         group, _, version = config.api_version.rpartition("/")
         if not self._plural:
-            self._plural = this.ask(lambda: self._cluster.plural(group, version, config.kind))
-        work = Workload(group, version, self._plural, config.kind, config.namespace, config.name or target.pool)
-        return work, this.ask(lambda: self._cluster.scale(work))
+            self._plural = self._cluster.plural(group, version, config.workload_kind)
+        work = Workload(
+            group, version, self._plural, config.workload_kind, config.namespace, config.name or target.pool
+        )
+        return work, self._cluster.scale(work)
 
-    def _owner(self, this: _Pass, work: Workload, parent: Json) -> str:
+    def _owner(self, work: Workload, parent: Json) -> str:
         """Who else scales this workload by standing order, "" when nobody does."""
-        namespace = work.namespace
-        if namespace not in this.autoscalers:
-            this.autoscalers[namespace] = (
-                this.ask(lambda: self._cluster.autoscalers(namespace)),
-                this.ask(lambda: self._cluster.scaled_objects(namespace)),
-            )
-        for label, scalers in zip(
-            ("HorizontalPodAutoscaler", "ScaledObject"), this.autoscalers[namespace], strict=True
-        ):
+        for kind, scalers in self._cluster.autoscalers(work.namespace).items():
             name = bound_to(scalers, work.group, work.kind, work.name)
             if name:
-                return f"{label}/{name}"
+                return f"{kind}/{name}"
         return "" if self._config.allow_owned else controlling_parent(parent)
 
     def _pods(
-        self, this: _Pass, work: Workload, scale: Json, target: Target, wanted_now: int, now: float
+        self, work: Workload, scale: Json, target: Target, wanted_now: int, now: float
     ) -> tuple[int | None, tuple[Pending, ...]]:
         selector = scale.get("status", {}).get("selector", "")
         if not selector:
             return None, ()  # a CRD without labelSelectorPath; an empty selector would match every pod there is
-        pods = this.ask(lambda: self._cluster.pods(work.namespace, selector))
+        pods = self._cluster.pods(work.namespace, selector)
         since = self._short_since.setdefault(target, now)
         ready, pending = ready_and_pending(pods, wanted_now, since)
         if not any(p.phase is Phase.REQUESTED for p in pending):

@@ -5,6 +5,7 @@ The only module that imports the ``kubernetes`` client, and only when a cluster 
 
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,16 +31,12 @@ _WORDS = 300  # characters of a server's own words that are worth a log line
 
 class Fault(Exception):
     """A call that did not work. `outcome` is what that means for a write; `status` the HTTP status, 0 when there was
-    none, that is, when the API server cannot be reached or does not answer."""
+    none."""
 
     def __init__(self, outcome: Outcome, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.outcome = outcome
         self.status = status
-
-    @property
-    def unreachable(self) -> bool:
-        return self.status == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +54,46 @@ class Workload:
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
-class Cluster:
-    """One API server. `timeout` seconds for each call, connecting included."""
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach an API server, and who we are to it. `timeout` seconds for each call, connecting included."""
 
-    def __init__(self, kubeconfig: str, context: str, timeout: float, identity: str) -> None:
+    kubeconfig: str
+    context: str
+    timeout: float
+    identity: str
+
+
+_LOCK = threading.Lock()
+_OPEN: dict[Access, tuple["Cluster", int]] = {}
+
+
+def connect(access: Access) -> "Cluster":
+    """The process's one connection for this access; ``release`` it as often as it was asked for."""
+    with _LOCK:
+        cluster, users = _OPEN[access] if access in _OPEN else (Cluster(access), 0)
+        _OPEN[access] = (cluster, users + 1)
+        return cluster
+
+
+def release(access: Access) -> None:
+    """Close the connection when nobody needs it any more."""
+    with _LOCK:
+        cluster, users = _OPEN.pop(access)
+        if users > 1:
+            _OPEN[access] = (cluster, users - 1)
+        else:
+            cluster.close()
+
+
+class Cluster:
+    """One API server, shared by all actuators of the process that use the same credentials: see ``connect``.
+
+    What it learns in one tick it keeps for that tick (``at``): a server that did not answer is not asked again, so
+    that it costs one time-out and not one per pool; and autoscalers are listed once per namespace.
+    """
+
+    def __init__(self, access: Access) -> None:
         try:
             from kubernetes import client, config  # an extra that most installations lack
         except ImportError as error:
@@ -69,24 +102,34 @@ class Cluster:
             ) from error
         configuration = client.Configuration()
         try:
-            if not kubeconfig and not context and "KUBERNETES_SERVICE_HOST" in os.environ:
+            if not access.kubeconfig and not access.context and "KUBERNETES_SERVICE_HOST" in os.environ:
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             else:
                 config.load_kube_config(  # type: ignore[no-untyped-call]
-                    config_file=kubeconfig or None, context=context or None, client_configuration=configuration
+                    config_file=access.kubeconfig or None,
+                    context=access.context or None,
+                    client_configuration=configuration,
                 )
         except config.ConfigException as error:
             raise ActuatorError(
                 f"no usable Kubernetes credentials: {error}; run in a cluster or set kubeconfig and context"
             ) from error
         configuration.retries = False  # urllib3 would otherwise repeat a PUT whose answer was lost
+        self._access = access
         self._client = client.ApiClient(configuration)
-        self._client.user_agent = identity
-        self._identity = identity
-        self._timeout = timeout
+        self._client.user_agent = access.identity
         self._objects = client.CustomObjectsApi(self._client)  # speaks every group, apps included, in plain JSON
         self._core = client.CoreV1Api(self._client)
         self._refused: type[client.ApiException] = client.ApiException
+        self._now: float | None = None
+        self._silent = False
+        self._scalers: dict[str, Mapping[str, Sequence[Json]]] = {}
+
+    def at(self, now: float) -> None:
+        """A tick begins, or goes on when `now` (unix seconds) is the same as before."""
+        if now != self._now:
+            self._now, self._silent = now, False
+            self._scalers.clear()
 
     def scale(self, work: Workload) -> Json:
         """The Scale of a workload."""
@@ -105,7 +148,7 @@ class Cluster:
             Outcome.UNKNOWN,
             lambda: self._objects.replace_namespaced_custom_object_scale(
                 work.group, work.version, work.namespace, work.plural, work.name, body,
-                field_manager=self._identity, _preload_content=False, _request_timeout=self._timeout,
+                field_manager=self._access.identity, _preload_content=False, _request_timeout=self._access.timeout,
             ),
         )  # fmt: skip
         return _checked_scale(work, answer, Outcome.UNKNOWN)
@@ -121,24 +164,26 @@ class Cluster:
             self._get(f"pods in {namespace}", self._core.list_namespaced_pod, namespace, label_selector=selector)
         )
 
-    def autoscalers(self, namespace: str) -> Sequence[Json]:
-        """The HorizontalPodAutoscalers of a namespace."""
-        where = ("autoscaling", "v2", namespace, "horizontalpodautoscalers")
-        return _items(
-            self._get(f"HorizontalPodAutoscalers in {namespace}", self._objects.list_namespaced_custom_object, *where)
-        )
+    def autoscalers(self, namespace: str) -> Mapping[str, Sequence[Json]]:
+        """The HorizontalPodAutoscalers and KEDA ScaledObjects of a namespace, by kind."""
+        if namespace not in self._scalers:
+            self._scalers[namespace] = {
+                "HorizontalPodAutoscaler": self._list("autoscaling", "v2", namespace, "horizontalpodautoscalers"),
+                "ScaledObject": self._scaled_objects(namespace),
+            }
+        return self._scalers[namespace]
 
-    def scaled_objects(self, namespace: str) -> Sequence[Json]:
-        """KEDA's ScaledObjects of a namespace; none where KEDA is not installed."""
-        where = ("keda.sh", "v1alpha1", namespace, "scaledobjects")
+    def _scaled_objects(self, namespace: str) -> Sequence[Json]:
         try:
-            return _items(
-                self._get(f"ScaledObjects in {namespace}", self._objects.list_namespaced_custom_object, *where)
-            )
+            return self._list("keda.sh", "v1alpha1", namespace, "scaledobjects")
         except Fault as fault:
-            if fault.status == _NOT_FOUND:
+            if fault.status == _NOT_FOUND:  # KEDA is not installed
                 return ()
             raise
+
+    def _list(self, group: str, version: str, namespace: str, plural: str) -> Sequence[Json]:
+        what = f"{plural} in {namespace}"
+        return _items(self._get(what, self._objects.list_namespaced_custom_object, group, version, namespace, plural))
 
     def plural(self, group: str, version: str, kind: str) -> str:
         """The resource name of a kind that has a scale subresource, from the discovery API."""
@@ -161,19 +206,27 @@ class Cluster:
         return self._call(
             what,
             Outcome.FAILED,
-            lambda: method(*where, **query, _preload_content=False, _request_timeout=self._timeout),
+            lambda: method(*where, **query, _preload_content=False, _request_timeout=self._access.timeout),
         )
 
     def _call(self, what: str, lost: Outcome, send: Callable[[], Any]) -> Json:
         """Send and decode. `lost` is the outcome when the request went out and no clear answer came back."""
+        if self._silent:
+            raise Fault(Outcome.FAILED, f"{what}: not asked, the API server did not answer a moment ago")
         try:
             data = send().data
         except self._refused as error:
-            raise _fault(what, lost, error) from error
+            fault = _fault(what, lost, error)
+            self._silent = fault.status == 0
+            raise fault from error
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as error:
+            self._silent = True
             raise Fault(Outcome.FAILED, f"{what}: the API server cannot be reached: {error}") from error
         except urllib3.exceptions.HTTPError as error:
-            raise Fault(lost, f"{what}: no answer from the API server within {self._timeout:g} s: {error}") from error
+            self._silent = True
+            raise Fault(
+                lost, f"{what}: no answer from the API server within {self._access.timeout:g} s: {error}"
+            ) from error
         try:
             answer = json.loads(data)
         except ValueError as error:

@@ -16,7 +16,7 @@ import yaml
 
 from actuators.file import File, FileConfig
 from controller.core.model import Applied, Decision, Outcome, Target
-from controller.core.ports import ActuatorError, Binding
+from controller.core.ports import Binding
 from tests.support.decisions import decide, replicas
 
 NOW = 1_704_067_800.0
@@ -257,5 +257,5 @@ def test_nothing_is_reloaded_when_nothing_changes(path: Path) -> None:
 
 
 def test_a_relative_path_is_refused() -> None:
-    with pytest.raises(ActuatorError, match="must be absolute"):
-        File(FileConfig(path="fleet.json"), Binding((LLAMA,)))
+    with pytest.raises(ValueError, match="path: is relative"):
+        FileConfig(path="fleet.json")

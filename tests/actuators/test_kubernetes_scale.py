@@ -22,6 +22,7 @@ def kube(tmp_path: Path) -> Iterator[FakeKube]:
 
 
 def actuator(kube: FakeKube, *targets: Target, **config: object) -> KubernetesScale:
+    """An actuator that is left to the end of the process, as most tests here need no more of it."""
     values = {"namespace": "prod", "kubeconfig": kube.kubeconfig, "timeout": 0.3} | config
     return KubernetesScale(KubernetesScaleConfig(**values), Binding(targets or (LLAMA,), "governor"))  # type: ignore[arg-type]
 
@@ -55,7 +56,7 @@ def test_a_hand_scaled_deployment_is_seen_named_and_left_alone_for_a_while(kube:
 def test_a_custom_resource_has_no_managed_fields_for_scale_yet_a_foreign_write_is_seen(kube: FakeKube) -> None:
     lws = {"group": "leaderworkerset.x-k8s.io", "plural": "leaderworkersets"}
     workload = kube.deploy("llama", 2, kind="LeaderWorkerSet", **lws)
-    hands = actuator(kube, kind="LeaderWorkerSet", api_version=f"{lws['group']}/v1", plural=lws["plural"])
+    hands = actuator(kube, workload_kind="LeaderWorkerSet", api_version=f"{lws['group']}/v1", plural=lws["plural"])
     read(hands)
     kube.set_scale(workload, 5, "kubectl")
     assert read(hands, now=NOW + 15).foreign_writer != ""
@@ -250,6 +251,23 @@ def test_a_hanging_api_server_costs_one_timeout_and_not_one_per_pool(kube: FakeK
     assert all(state.accepted is None and state.error for state in states.values())
 
 
+def test_pools_with_actuators_of_their_own_share_the_wait_and_the_listing(kube: FakeKube) -> None:
+    targets = [replicas(f"p{i}") for i in range(5)]
+    for target in targets:
+        kube.deploy(target.pool, 1)
+    several = [actuator(kube, target, name=target.pool) for target in targets]
+    for hands, target in zip(several, targets, strict=True):
+        assert hands.read([target], NOW)[target].accepted == 1
+    assert sum(call.resource == "horizontalpodautoscalers" for call in kube.calls) == 1
+    kube.trouble += [Trouble("GET", "/scale", "hang") for _ in targets]
+    states = [hands.read([target], NOW + 15)[target] for hands, target in zip(several, targets, strict=True)]
+    assert len(kube.trouble) == len(targets) - 1
+    assert all(state.accepted is None for state in states)
+    kube.trouble.clear()
+    several[0].close()
+    assert several[1].read([targets[1]], NOW + 30)[targets[1]].accepted == 1
+
+
 def test_one_missing_workload_does_not_blind_the_others(kube: FakeKube) -> None:
     kube.deploy("llama", 4)
     gone = replicas("gone")
@@ -298,11 +316,11 @@ def test_any_kind_with_a_scale_subresource_is_found_by_discovery(kube: FakeKube)
         {"name": "tokens", "kind": "Token"},
     ]
     kube.deploy("llama", 2, group=group, plural="leaderworkersets", kind="LeaderWorkerSet")
-    hands = actuator(kube, kind="LeaderWorkerSet", api_version=f"{group}/v1")
+    hands = actuator(kube, workload_kind="LeaderWorkerSet", api_version=f"{group}/v1")
     assert apply(hands, decide(LLAMA, 2, 3))[0].outcome is Outcome.DONE
     assert kube.replicas("llama", group, "leaderworkersets") == 3
-    assert "no scale subresource" in read(actuator(kube, kind="Token", api_version=f"{group}/v1")).error
-    assert "no kind Nothing" in read(actuator(kube, kind="Nothing", api_version=f"{group}/v1")).error
+    assert "no scale subresource" in read(actuator(kube, workload_kind="Token", api_version=f"{group}/v1")).error
+    assert "no kind Nothing" in read(actuator(kube, workload_kind="Nothing", api_version=f"{group}/v1")).error
 
 
 # --- set-up ------------------------------------------------------------------------------------------------------
@@ -316,6 +334,11 @@ def test_two_pools_cannot_share_one_named_workload(kube: FakeKube) -> None:
 def test_a_weight_is_not_a_replica_count(kube: FakeKube) -> None:
     with pytest.raises(ActuatorError, match="moves replicas of a pool and nothing else"):
         actuator(kube, Target("llama", Lever.WEIGHT, "pod-0"))
+
+
+def test_an_api_version_without_a_group_is_refused_by_the_config() -> None:
+    with pytest.raises(ValueError, match="api_version: no group"):
+        KubernetesScaleConfig("prod", api_version="v1")
 
 
 def test_without_credentials_the_error_names_the_mend(tmp_path: Path) -> None:
