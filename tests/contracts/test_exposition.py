@@ -75,3 +75,19 @@ def test_any_label_value_comes_back_as_it_was(pairs: dict[str, str], value: floa
     (sample,) = parse(line).samples
     assert sample.labels == labels(pairs.items())
     assert sample.value == value
+
+
+@given(st.text(alphabet='ab{}",= \\\n#1.\t', max_size=200))
+def test_no_text_whatever_breaks_the_reader(noise: str) -> None:
+    try:
+        scrape = parse(noise)
+    except ExpositionError:
+        return
+    assert scrape.samples or scrape.types
+
+
+@pytest.mark.parametrize("piece", ['{a="', "{", '\\"', 'a="b",', " ", '"', "} 1 # {"])
+def test_a_hostile_line_is_refused_at_once(piece: str) -> None:
+    """A pattern that tries every way to match would not come back from this within the life of the universe."""
+    with pytest.raises(ExpositionError):
+        parse("a" + piece * 20_000 + "\nb 1\n")
