@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import requests
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from prometheus_api_client.prometheus_connect import PrometheusConnect
-from urllib3.exceptions import ReadTimeoutError
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 from urllib3.util.retry import Retry
 
 from sources.prometheus.auth import Credentials
@@ -174,17 +174,18 @@ class _BoundedSession(requests.Session):
         size = 0
         late = TimedOut(f"{_place(response)}: the answer was not complete after {budget:.1f} s")
         try:
-            for part in response.iter_content(1 << 16):
+            # read1 and not read: it gives what has come instead of waiting for more, so a dripping server is noticed.
+            while part := response.raw.read1(1 << 16, decode_content=True):
                 size += len(part)
                 if size > self._max_bytes:
                     raise BadAnswer(f"{_place(response)}: the answer is larger than max_bytes = {self._max_bytes}")
                 if time.monotonic() > until:
                     raise late
                 parts.append(part)
-        except requests.ConnectionError as error:
-            if isinstance(error.args[0], ReadTimeoutError):
-                raise late from error
-            raise
+        except ReadTimeoutError as error:
+            raise late from error
+        except HTTPError as error:
+            raise Unreachable(f"{_place(response)}: the answer broke off: {_short(error)}") from error
         return b"".join(parts)
 
 
