@@ -42,7 +42,7 @@ def main() -> NoReturn:
     interrupted."""
     try:
         check_installation()
-        app()
+        app(prog_name="governor")
     except ConfigError as error:
         sys.stderr.write(error.render() + "\n")
     except (InputError, PluginError, InstallationError, AssemblyError, LedgerError) as error:

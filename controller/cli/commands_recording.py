@@ -68,12 +68,14 @@ def record_range(
 
 def prometheus_settings(config: GovernorConfig, url: str | None) -> object:
     """How to reach the Prometheus: the config's own settings, at `url` where one is given."""
-    if config.source.kind == "prometheus":
-        settings = config.source.settings
-        return settings if url is None else dataclasses.replace(settings, url=url)
+    own = config.source.settings if config.source.kind == "prometheus" else None
     if url is None:
-        raise InputError(f"--prometheus: is needed, for the source of the config is {config.source.kind!r}")
+        if own is None:
+            raise InputError(f"--prometheus: is needed, for the source of the config is {config.source.kind!r}")
+        return own
     try:
+        if own is not None:
+            return dataclasses.replace(own, url=url)
         return registry.source("prometheus").Config(url=url)
     except ValueError as error:
         raise InputError(f"--prometheus: {error}") from error

@@ -1,5 +1,6 @@
 """`governor dry-run` and `governor test`: what Governor would have done, and whether that is what the user wants."""
 
+import os
 import sys
 import tempfile
 import time
@@ -63,6 +64,8 @@ def dry_run(
     if (recording is None) == (prometheus is None):
         raise InputError("dry-run: needs a past to run on: give either --recording FILE or --prometheus URL")
     width = parse_duration(step, "--step") if step is not None else None
+    if report is not None:
+        _room_for(report)
     now = time.time()
     start, end = parse_time(since, "--from", now), parse_time(until, "--to", now)
     with _past(settings, recording, prometheus, start, end) as path:
@@ -101,6 +104,16 @@ def dry_run(
             raise InputError(f"--report {report}: cannot be written: {error.strerror}") from error
         # On standard error when standard output is a stream of JSON.
         (err() if as_json else out()).print(f"\nReport: {report} ({size / 1024:,.0f} KiB)", soft_wrap=True)
+
+
+def _room_for(report: Path) -> None:
+    """Refuse before the work what would fail after it."""
+    try:
+        report.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--report {report}: cannot be written: {error.strerror}") from error
+    if report.is_dir() or not os.access(report.parent, os.W_OK):
+        raise InputError(f"--report {report}: cannot be written; name a file in a folder that you may write to")
 
 
 @contextmanager

@@ -49,7 +49,9 @@ class ObjectiveSummary:
 @dataclass(frozen=True, slots=True)
 class TargetSummary:
     """One target. Hours are the sum of (value x time) in hours, over the ticks at which both are known; None when there
-    are none. `turns` counts changes of direction."""
+    are none. `ups` and `downs` count the moves of the proposal, `turns` its reversals: a decision to lower after one to
+    raise, or the other way round. A proposal that falls back to what is recorded is none, for in an open loop the
+    recorded value never followed it. `recorded_turns` counts changes of direction of the recorded value."""
 
     target: Target
     recorded_hours: float | None
@@ -121,9 +123,9 @@ def held_counts(trace: Trace) -> dict[Target, dict[Why, int]]:
     return counts
 
 
-def turns(values: Iterable[float]) -> tuple[int, int, int]:
+def moves(values: Iterable[float]) -> tuple[int, int, int]:
     """(rises, falls, changes of direction) of a series; unknown values are skipped."""
-    ups = downs = reversals = direction = 0
+    ups = downs = turned = direction = 0
     before: float | None = None
     for value in values:
         if math.isnan(value):
@@ -131,10 +133,21 @@ def turns(values: Iterable[float]) -> tuple[int, int, int]:
         if before is not None and value != before:
             now = 1 if value > before else -1
             ups, downs = ups + (now > 0), downs + (now < 0)
-            reversals += direction not in (0, now)
+            turned += direction not in (0, now)
             direction = now
         before = value
-    return ups, downs, reversals
+    return ups, downs, turned
+
+
+def reversals(proposed: Iterable[float], recorded: Iterable[float]) -> int:
+    """How often the wish turned from above the recorded value to below it, or back."""
+    turned = direction = 0
+    for would, is_ in zip(proposed, recorded, strict=True):
+        now = 0 if math.isnan(would) or math.isnan(is_) else (would > is_) - (would < is_)
+        if now:
+            turned += direction not in (0, now)
+            direction = now
+    return turned
 
 
 def _objective(pool: PoolTrace, objective: Objective) -> ObjectiveSummary:
@@ -186,7 +199,7 @@ def _target(target: Target, lane: TargetTrace, spans: Sequence[float], held: Map
             recorded += was * span
             proposed += would * span
     finite = [v for v in lane.proposed if not math.isnan(v)]
-    ups, downs, reversals = turns(lane.proposed)
+    ups, downs, _ = moves(lane.proposed)
     return TargetSummary(
         target,
         recorded / 3600 if both else None,
@@ -194,8 +207,8 @@ def _target(target: Target, lane: TargetTrace, spans: Sequence[float], held: Map
         both / len(spans) if spans else 0.0,
         min(finite, default=None),
         max(finite, default=None),
-        ups, downs, reversals,
-        turns(lane.recorded)[2],
+        ups, downs, reversals(lane.proposed, lane.recorded),
+        moves(lane.recorded)[2],
         held,
         len(spans),
     )  # fmt: skip

@@ -73,7 +73,7 @@ def _pool(console: Console, pool: PoolSummary) -> None:
         console.print(line, soft_wrap=True)
     for target in pool.targets:
         name = "/".join(part for part in (target.target.lever.value, target.target.member) if part)
-        text = f"  {name}: {hours(target)}; {target.ups} up, {target.downs} down, "
+        text = f"  {name}: {hours(target)}; the proposal rose {target.ups} and fell {target.downs} times, "
         text += f"{target.turns} reversals of direction (recorded {target.recorded_turns})"
         console.print(Text(text), soft_wrap=True)
         if target.held:

@@ -9,7 +9,7 @@ from controller.core.model import Plan, Step, TargetState
 from controller.core.reading import Reading, State, ok
 from controller.core.why import Why
 from controller.rehearse.lines import summary_json
-from controller.rehearse.summary import Summary, summarise, turns
+from controller.rehearse.summary import Summary, moves, reversals, summarise
 from controller.rehearse.trace import Trace
 from controller.rehearse.words import attained, duration, hours, percent, quantity
 from tests.support.build import REPLICAS, START, TTFT, day, decision, readings, snapshot
@@ -74,9 +74,15 @@ def test_unknown_recorded_replicas_are_not_counted_as_zero_hours() -> None:
     assert hours(target).startswith("not comparable")
 
 
-def test_reversals_are_counted_on_the_proposal_across_plateaus() -> None:
-    assert turns([4, 5, 5, 6, 6, 5, 5, 6]) == (3, 1, 2)
-    assert turns([4, math.nan, 4]) == (0, 0, 0)
+def test_changes_of_direction_are_seen_across_plateaus() -> None:
+    assert moves([4, 5, 5, 6, 6, 5, 5, 6]) == (3, 1, 2)
+    assert moves([4, math.nan, 4]) == (0, 0, 0)
+
+
+def test_falling_back_to_the_recorded_value_is_no_reversal_but_wanting_less_is() -> None:
+    assert reversals([5, 4, 5, 4, 5], [4, 4, 4, 4, 4]) == 0
+    assert reversals([5, 4, 3, 4, 5], [4, 4, 4, 4, 4]) == 2
+    assert reversals([5, math.nan, 3], [4, 4, math.nan]) == 0
 
 
 def test_a_held_decision_is_counted_at_every_tick_that_it_lasts() -> None:

@@ -1,0 +1,314 @@
+"""The command line as a person and a pipe meet it: exit codes, messages that name the mend, and no traceback, ever."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from controller.cli import main
+from controller.config import loads
+from tests.support.cli import COMMAND, ROOT, environment, governor, on_terminal
+
+DEMO = ROOT / "examples" / "demo.yaml"
+RECORDING = ROOT / "examples" / "recordings" / "vllm-0.32-cpu-1s.jsonl.gz"
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9\d)[;m]")
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ledger of a rehearsal of the shipped recording."""
+    place = tmp_path_factory.mktemp("rehearsal") / "ledger"
+    done = governor("dry-run", "-c", DEMO, "-r", RECORDING, "--ledger", place)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    """Assert wrong input: exit 2, a message, nothing on standard output."""
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+# --- wrong input ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("dry-run", "-c", DEMO), "either --recording FILE or --prometheus URL"),
+        (("dry-run", "-c", DEMO, "-r", RECORDING, "--prometheus", "http://x"), "either --recording FILE or"),
+        (("dry-run", "-c", "/nowhere.yaml", "-r", RECORDING), "/nowhere.yaml: cannot be read"),
+        (("dry-run", "-c", DEMO, "-r", "/nowhere.gz"), "/nowhere.gz: cannot be read"),
+        (("dry-run", "-c", DEMO, "-r", RECORDING, "--step", "15"), "--step: 15 has no unit|--step: '15' has no unit"),
+        (("dry-run", "-c", DEMO, "--prometheus", "http://x", "--from", "noon"), "--from: 'noon' is not a time"),
+        (("dry-run", "-c", DEMO, "--prometheus", "http://x", "--from", "1h", "--to", "2h"), "the range is empty"),
+        (("dry-run", "-c", DEMO, "--prometheus", "x"), "must start with http"),
+        (
+            ("dry-run", "-c", DEMO, "-r", RECORDING, "--report", "/proc/x/r.html"),
+            "--report .*: cannot be written",
+        ),
+        (("explain", "/nowhere"), "no ledger at /nowhere"),
+        (("replay", "/nowhere"), "no ledger at /nowhere"),
+        (("test", "/nowhere.yaml"), "/nowhere.yaml: cannot be read"),
+        (("import", "/nowhere.txt", "-o", "/tmp/never.gz"), "/nowhere.txt: cannot be read"),
+        (("import", "a.txt", "b.txt", "-o", "/tmp/never.gz"), "CSV tables need --mapping"),
+        (("import", DEMO, "-o", "/tmp/never.gz", "-l", "pod"), "--label pod: write name=value"),
+        (("doctor",), "give --config FILE"),
+        (("doctor", "-e", "/nowhere"), "/nowhere: cannot be read"),
+        (("init",), "give either --exposition"),
+        (("check", ROOT), "cannot be read"),
+        (("run", "-c", "/nowhere.yaml"), "/nowhere.yaml: cannot be read"),
+        (("fly",), "No such command 'fly'"),
+        (("dry-run", "--recording"), "requires an argument"),
+    ],
+)
+def test_wrong_input_is_told_with_its_place_and_exits_2(
+    words: tuple[str | Path, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["governor", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert ended.value.code == 2, said
+    assert said.out == ""
+    assert re.search(message, said.err)
+
+
+def test_check_names_every_mistake_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(DEMO.read_text().replace("interval: 5s", "interval: 5").replace("max: 8", "max: -1"))
+    said = refused(governor("check", file))
+    assert re.search(r"bad\.yaml:\d+: interval: ", said)
+    assert re.search(r"bad\.yaml:\d+: pools\.tiny-llama\.levers\.replicas\.max: ", said)
+
+
+def test_a_truncated_recording_is_told_and_not_rehearsed(tmp_path: Path) -> None:
+    torn = tmp_path / "torn.jsonl.gz"
+    torn.write_bytes(RECORDING.read_bytes()[:-5_000])
+    assert "torn.jsonl.gz: damaged" in refused(governor("dry-run", "-c", DEMO, "-r", torn))
+
+
+def test_something_that_is_no_recording_is_told(tmp_path: Path) -> None:
+    assert "is not a recording" in refused(governor("dry-run", "-c", DEMO, "-r", DEMO))
+
+
+def test_a_page_that_is_html_is_not_diagnosed() -> None:
+    assert "markup" in refused(governor("doctor", "-e", "-", text="<html><body>404</body></html>"))
+
+
+def test_a_prometheus_that_is_not_there_is_told() -> None:
+    said = refused(governor("dry-run", "-c", DEMO, "--prometheus", "http://127.0.0.1:9", "--from", "5m"))
+    assert "127.0.0.1:9" in said
+
+
+# --- dry-run -------------------------------------------------------------------------------------------------------
+
+
+def test_dry_run_says_what_it_would_have_done_and_that_the_past_does_not_answer(tmp_path: Path) -> None:
+    report = tmp_path / "build" / "report.html"
+    done = governor("dry-run", "-c", DEMO, "-r", RECORDING, "--report", report)
+    assert done.returncode == 0
+    assert done.stderr == "", "a pipe wants no progress"
+    assert "\x1b" not in done.stdout
+    assert re.search(r"tiny-llama/replicas 1 → 2 \(recorded 1\): capacity asked 2 \(", done.stdout)
+    assert "The past does not answer back" in done.stdout
+    assert "replicas: recorded " in done.stdout
+    assert f"Report: {report}" in done.stdout
+    assert report.read_text().startswith("<!doctype html>")
+
+
+def test_json_is_json_on_every_line_and_nothing_else(tmp_path: Path) -> None:
+    done = governor("dry-run", "-c", DEMO, "-r", RECORDING, "--json", "--report", tmp_path / "r.html")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {line["type"] for line in lines[:-1]} == {"tick"}
+    assert lines[-1]["type"] == "summary"
+    assert lines[-1]["ticks"] == len(lines) - 1
+    assert all(line["decisions"] for line in lines[:-1]), "every target gets a decision every tick"
+    assert "Report: " in done.stderr
+
+
+def test_step_sets_the_distance_of_ticks() -> None:
+    done = governor("dry-run", "-c", DEMO, "-r", RECORDING, "--step", "30s", "--json")
+    times = [json.loads(line)["at"] for line in done.stdout.splitlines()[:-1]]
+    assert times[1] - times[0] == 30
+
+
+def test_a_terminal_gets_a_table_and_no_color_is_obeyed() -> None:
+    shown = on_terminal("dry-run", "-c", DEMO, "-r", RECORDING)
+    assert "time (UTC)" in shown
+    assert COLOUR.search(shown)
+    plain = on_terminal("dry-run", "-c", DEMO, "-r", RECORDING, extra={"NO_COLOR": "1"})
+    assert "time (UTC)" in plain
+    assert not COLOUR.search(plain)
+
+
+# --- ledger --------------------------------------------------------------------------------------------------------
+
+
+def test_explain_tells_the_newest_tick_as_a_sentence_and_its_outcome(ledger: Path) -> None:
+    done = governor("explain", ledger, "--last", "200", "--changes")
+    assert re.search(
+        r"^2026-11-29 \d\d:\d\d:\d\d tiny-llama/replicas 1 → 2: capacity asked 2 \(", done.stdout, re.MULTILINE
+    )
+    assert "    not sent (dry run)" in done.stdout
+    assert len(governor("explain", ledger).stdout.splitlines()) <= 2
+
+
+def test_explain_at_a_time_takes_the_tick_before_it(ledger: Path) -> None:
+    line = json.loads(governor("explain", ledger, "--at", "2026-11-29T14:47:00Z", "--json").stdout)
+    assert 1_795_963_615 <= line["at"] <= 1_795_963_620
+    assert line["target"] == "tiny-llama/replicas"
+    assert line["outcome"] in ("dry_run", None)
+
+
+def test_explain_as_a_table_shows_who_asked_and_the_evidence(ledger: Path) -> None:
+    done = governor("explain", ledger, "--last", "200", "--changes", "--table")
+    assert re.search(r"capacity\s+1\s+2\s+", done.stdout)
+    assert "evidence: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--pool", "nobody"), "no such pool in these records; there are tiny-llama"),
+        (("--at", "2020-01-01"), "the ledger begins later"),
+        (("--at", "soon"), "is not a time"),
+    ],
+)
+def test_explaining_what_is_not_there_is_refused(ledger: Path, words: tuple[str, ...], message: str) -> None:
+    assert message in refused(governor("explain", ledger, *words))
+
+
+def test_a_replay_with_the_same_config_reproduces_every_plan(ledger: Path) -> None:
+    done = governor("replay", ledger, "-c", DEMO)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ticks = re.match(r"(\d+) of (\d+) plans came out equal", done.stdout)
+    assert ticks is not None
+    assert ticks[1] == ticks[2] != "0"
+
+
+def test_a_replay_with_another_config_shows_the_first_difference_and_exits_1(ledger: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(DEMO.read_text().replace("min: 1", "min: 3"))
+    done = governor("replay", ledger, "-c", other)
+    assert done.returncode == 1
+    assert "The first difference, at 2026-11-29 14:" in done.stdout
+    assert re.search(r"recorded: .* tiny-llama/replicas", done.stdout)
+    assert "the configured minimum raised it to 3" in done.stdout
+    assert "not the one that the ledger was made with" in done.stdout
+
+
+# --- the rest ------------------------------------------------------------------------------------------------------
+
+
+def test_policy_tests_pass_or_exit_1(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "policy_test.yaml"
+    done = governor("test", example)
+    assert done.returncode == 0, done.stdout
+    assert re.fullmatch(r"\d+ passed, 0 failed\n", done.stdout)
+    broken = tmp_path / "policy_test.yaml"
+    text = example.read_text().replace("current: 2, final: 2", "final: 7")
+    broken.write_text(text.replace("config: minimal.yaml", f"config: {ROOT / 'examples' / 'minimal.yaml'}"))
+    done = governor("test", broken)
+    assert done.returncode == 1
+    assert "FAIL" in done.stdout
+    assert "final    expected 7, got 2" in done.stdout
+
+
+def test_schema_is_json_schema_and_version_is_said() -> None:
+    assert json.loads(governor("schema").stdout)["type"] == "object"
+    assert re.match(r"governor \d+\.\d+", governor("version").stdout)
+
+
+def test_import_makes_a_recording_that_can_be_rehearsed(tmp_path: Path) -> None:
+    scrapes = tmp_path / "scrapes.txt"
+    scrapes.write_text(
+        "".join(
+            f'# SCRAPE {1767225600 + 15 * i}\nvllm:num_requests_waiting{{model_name="chat"}} {i}\n' for i in range(9)
+        )
+    )
+    made = tmp_path / "made.jsonl.gz"
+    done = governor("import", scrapes, "-o", made, "-l", "pod=chat-0")
+    assert done.returncode == 0, done.stderr
+    assert "9 frames over 2m" in done.stdout
+    minimal = ROOT / "examples" / "minimal.yaml"
+    assert governor("dry-run", "-c", minimal, "-r", made).returncode == 0
+
+
+def test_doctor_on_a_pasted_page_names_metrics_and_targets_between_buckets() -> None:
+    page = "\n".join(
+        [
+            "# TYPE vllm:time_to_first_token_seconds histogram",
+            *(
+                f'vllm:time_to_first_token_seconds_bucket{{model_name="chat",le="{le}"}} 3'
+                for le in (1.0, 2.0, 5.0, "+Inf")
+            ),
+            'vllm:time_to_first_token_seconds_count{model_name="chat"} 3',
+            'vllm:num_requests_waiting{model_name="chat"} 0\n',
+        ]
+    )
+    minimal = ROOT / "examples" / "minimal.yaml"
+    done = governor("doctor", "-e", "-", "-c", minimal, text=page)
+    assert "vllm:time_to_first_token_seconds" in done.stdout
+    assert "lies between two buckets" in done.stdout
+    assert "2 s and 5 s are exact" in done.stdout
+    data = json.loads(governor("doctor", "-e", "-", "-c", minimal, "--json", text=page).stdout)
+    assert data["engine"] == "vllm"
+    assert any("between two buckets" in one["text"] for one in data["findings"])
+
+
+def test_init_gives_a_config_that_loads_and_does_not_overwrite(tmp_path: Path) -> None:
+    page = "".join(
+        f'{name}{{model_name="chat",engine="0"}} 0\n'
+        for name in ("vllm:num_requests_waiting", "vllm:num_requests_running")
+    )
+    made = tmp_path / "governor.yaml"
+    done = governor("init", "-e", "-", "-o", made, text=page)
+    assert done.returncode == 0, done.stderr
+    assert loads(made.read_text()).pools
+    assert "exists" in refused(governor("init", "-e", "-", "-o", made, text=page))
+
+
+def test_every_command_has_help_that_names_it() -> None:
+    listed = governor("--help").stdout
+    for name in re.findall(r"^  ([a-z-]+) {2,}\S", listed, re.MULTILINE):
+        done = governor(name, "--help")
+        assert done.returncode == 0
+        assert f"governor {name}" in done.stdout
+        assert "..." not in listed.split(name, 1)[1].splitlines()[0], "a short help that is cut off"
+
+
+def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with (
+        subprocess.Popen(
+            [*COMMAND, "doctor", "-e", str(pipe)], stderr=subprocess.PIPE, text=True, env=environment()
+        ) as process,
+        pipe.open("w"),
+    ):  # opens when the command reads, so it is at work
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+
+
+def test_a_reader_that_leaves_early_causes_no_traceback() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert said == ""
