@@ -58,8 +58,9 @@ class Fold:
         self.selection = selection
         self.told: dict[int, tuple[dict[Fact, str], dict[Fact, str]]] = {}  # a cache of its user, per pool
         cumulative = [e for e in selection.entries if e.fact.kind is not Kind.GAUGE and e.slot != "gate"]
-        cumulative.sort(key=lambda entry: (_child(entry, layout), *_rung(entry)))
-        keys = [_child(entry, layout) for entry in cumulative]
+        ranked = sorted((_child(e, layout), _rung(e), number) for number, e in enumerate(cumulative))
+        keys = [child for child, _, _ in ranked]
+        cumulative = [cumulative[number] for _, _, number in ranked]
         self.gauges = _gauges([e for e in selection.entries if e.fact.kind is Kind.GAUGE], layout)
         self._series = np.array([e.series for e in cumulative], dtype=np.intp)
         self._scale = np.array([1.0 if e.fact.kind is Kind.HISTOGRAM and e.slot != "sum" else e.candidate.scale
@@ -78,6 +79,7 @@ class Fold:
         self._duplicated = len(cells) < len(cumulative)
         self._cell = np.array(ids, dtype=np.intp)
         self._cells = len(cells)
+        selection.entries.clear()  # a fleet's are large, and plans are kept
         self.blocks, self._source, self._into, self.size = _blocks(list(heads.values()), needs, pool_first)
 
     def increments(self, before: Values, now: Values) -> Values:

@@ -19,7 +19,9 @@ from sources.selection import Selector, Target
 
 # A counter that was not read for longer than this says when nothing happened in between; what was added is dropped.
 LONGEST_GAP = 300.0
-_PLANS = 64  # kept, since a target that fails now and then brings back the same set of series
+# Plans are kept, since a target that fails now and then brings back the same set of series; of a large fleet fewer.
+_PLANS = 64
+_PLANNED = 1_000_000  # series in all plans together
 
 
 @dataclass(slots=True)
@@ -148,7 +150,7 @@ class Increments:
         fold = self._plans.get(key)
         if fold is None:
             selection = self._selector.select(self._layout, np.flatnonzero(present).tolist())
-            if len(self._plans) >= _PLANS:
+            if len(self._plans) >= max(4, min(_PLANS, _PLANNED // (len(now) + 1))):
                 self._plans.pop(next(iter(self._plans)))
             fold = self._plans[key] = Fold(selection, self._layout, self._needs, self._pool_first)
         return fold
