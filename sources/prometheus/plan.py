@@ -99,9 +99,7 @@ def _parts(family: Family, fact: Fact, found: Found, per_replica: bool, per_tena
     chosen = exposed or (candidates if family.platform else candidates[:1])
     parts: list[Part] = []
     for position, (i, candidate) in enumerate(chosen):
-        older = ""
-        if position and not family.platform:
-            older = _presence([c for _, c in chosen[:position]])
+        older = "" if family.platform else presence([c for _, c in chosen[:position]])
         for j, part in enumerate(candidate.parts):
             place = _place(family, part if part.workload_labels else candidate)
             if place is not None:
@@ -139,9 +137,10 @@ def _place(family: Family, candidate: Candidate) -> ByLabels | ByWorkload | None
     return None if place.empty else place
 
 
-def _presence(better: Sequence[Candidate]) -> str:
+def presence(better: Sequence[Candidate]) -> str:
+    """A selector of the targets that expose any of these candidates; "" for none."""
     names = [f"{c.metric}_count" if c.kind == "histogram" else c.metric for c in better]
-    return names[0] if len(names) == 1 else f"({' or '.join(names)})"
+    return names[0] if len(names) == 1 else f"({' or '.join(names)})" if names else ""
 
 
 def _expression(part: Part, fact: Fact, back: float | None, up: str) -> str:

@@ -7,6 +7,7 @@ from controller.core.facts import Fact, Kind
 from controller.core.observation import Facts, HistogramIncrement, PoolFacts, ReplicaFacts
 from controller.core.ports import PoolNeeds
 from sources.contracts.contract import Candidate
+from sources.contracts.late import late_facts
 from sources.contracts.resolve import resolve
 from sources.prometheus.assemble import Values
 from sources.prometheus.discovery import Found
@@ -105,6 +106,7 @@ def pool_facts(
         },
         tenants={name: Facts(bag.histograms, bag.counters, bag.gauges) for name, bag in tenants.items()},
         sources=sources,
+        late=late_facts(pool.engine, sources),
         unsupported=unsupported,
         partial="; ".join(sorted(gathered.warnings)),
         failed=failed,

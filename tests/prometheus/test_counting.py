@@ -71,6 +71,7 @@ def store() -> list[tuple[float, list[Sample]]]:
         pod("refilled", "a", ttft(["1.0"], (1, 9), (1, 9), (1, 9), (5, 7), (5, 7), (5, 7), (5, 7))),
         pod("born", "a", {
             **finished(*ramp),
+            ("http_request_duration_highr_seconds_count", ()): ramp,
             ("http_requests_total", (("handler", "/v1/completions"), ("method", "POST"), ("status", "5xx"))):
                 (None, None, None, 2, 2, 3, 3),
         }),
