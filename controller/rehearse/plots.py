@@ -61,6 +61,9 @@ def draw_pool(pool: PoolTrace, at: Sequence[float], step: float) -> tuple[Markup
     for target, lane in sorted(pool.targets.items()):
         drawn, top = _target(target, lane, axis, top)
         parts.append(drawn)
+    if parts:
+        parts.append(_time_axis(axis, top - 4))
+        top += 10
     absent: list[str] = []
     for panel in _panels(pool):
         curves = tuple(curve for curve in panel.curves if _seen(curve.column))
