@@ -11,6 +11,7 @@ from controller import registry
 from controller.config import GovernorConfig, config_hash, pool_needs
 from controller.config.models import FleetGuardConfig, LeverConfig, PoolConfig
 from controller.config.plugins import Plugin
+from controller.config.spell import spell
 from controller.core.estimate import EstimatorSpec
 from controller.core.meter import Meter, PoolSpec
 from controller.core.model import Decision, Lever, Pin, Target
@@ -66,7 +67,7 @@ def assemble(
         version=own_version(),
         mode=mode.value,
         timer=time.perf_counter,
-        config=config.model_dump(mode="json", by_alias=True),
+        config=spell(config),
         pins=pins(config),
         fence=fence,
     )
