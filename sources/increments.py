@@ -13,6 +13,7 @@ from controller.core.facts import Fact, Kind
 from controller.core.observation import Facts, HistogramIncrement, Observation, PoolFacts, ReplicaFacts
 from controller.core.ports import PoolNeeds
 from sources import facts
+from sources.contracts.late import late_facts
 from sources.folding import Fold, Scope, gauges_by_scope, merge
 from sources.frames import Frame, Layout, Values
 from sources.selection import Selector, Target
@@ -257,6 +258,7 @@ class Increments:
                 for one in (scoped[pool, "tenant", name],)
             },
             sources=sources,
+            late=late_facts(need.engine, sources),
             unsupported=self._reasons.get(pool, {}),
             failed=failed,
             targets_up=sum(health.get(target, False) for target in targets) if health else None,

@@ -62,7 +62,7 @@ def _admitted(j: Judge) -> Reading:
 def _offered(j: Judge) -> Reading:
     """Requests offered per second: counted arrivals, else what ended plus the change of what is in flight."""
     arrived = j.count(Fact.ARRIVED)
-    if arrived.value is not None:
+    if arrived.value is not None and j.history.counter(Fact.ARRIVED, j.now, j.window) is not None:
         return j.per_second(arrived)
     responses, finished = j.count(Fact.RESPONSES), j.count(Fact.FINISHED)
     ended = max((r.value for r in (responses, finished) if r.value is not None), default=None)
@@ -74,7 +74,7 @@ def _offered(j: Judge) -> Reading:
     )
     growth = (last - first) if first is not None and last is not None else 0.0
     value = max(0.0, ended + rejected + growth) / j.covered if j.covered > 0 else 0.0
-    kind = "responses" if responses.value is not None else "finished"
+    kind = "responses" if (responses.value or 0.0) > (finished.value or 0.0) else "finished"
     return Reading(finished.state, value, window=j.covered, source=f"{kind} + change of in-flight")
 
 
@@ -98,12 +98,12 @@ def _hit_rate(j: Judge) -> Reading:
 
 
 def _error_ratio(j: Judge) -> Reading:
+    """Requests that the server failed: errors, refusals and time-outs, which contracts keep apart."""
     errors, finished, responses = map(j.count, (Fact.ERRORS, Fact.FINISHED, Fact.RESPONSES))
     if errors.value is None:
         return errors
-    ended = max(responses.value or 0.0, (finished.value or 0.0) + errors.value)
+    failed = errors.value + sum(j.count(fact).value or 0.0 for fact in (Fact.REJECTED, Fact.TIMEOUTS))
+    ended = max(responses.value or 0.0, (finished.value or 0.0) + failed)
     if ended <= 0:
         return j.silence(Fact.ERRORS, seen=True)
-    return Reading(
-        errors.state, errors.value / ended, count=ended, window=j.covered, source=errors.source, note=errors.note
-    )
+    return Reading(errors.state, failed / ended, count=ended, window=j.covered, source=errors.source, note=errors.note)

@@ -27,7 +27,9 @@ def pool_gauges(j: Judge) -> dict[Signal, Reading]:
             out[signal] = j.measured(Reading(State.OK, value, lo, hi, source=source), windowed=False)
     _, worst = _spread(j, Fact.KV_USAGE)
     usage = out[Signal.KV_USAGE]
-    out[Signal.KV_USAGE_MAX] = usage if worst is None else Reading(usage.state, worst, source=usage.source)
+    out[Signal.KV_USAGE_MAX] = usage
+    if worst is not None:
+        out[Signal.KV_USAGE_MAX] = j.measured(Reading(State.OK, worst, source=usage.source), windowed=False)
     return out
 
 

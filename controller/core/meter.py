@@ -13,6 +13,7 @@ from controller.core.judge import Judge
 from controller.core.model import PoolReadings, Scope
 from controller.core.observation import Observation, PoolFacts
 from controller.core.reading import Reading, State
+from controller.core.sane import clean
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.tally import LATENCY, tally
@@ -73,6 +74,7 @@ class PoolMeter:
         if facts is None:
             self.history.break_off()
             return PoolReadings(burn=self._burns(observation.at))
+        facts = clean(facts)
         if observation.since is None:
             self.history.break_off()
         else:

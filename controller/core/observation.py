@@ -51,12 +51,14 @@ class ReplicaFacts(Facts):
 @dataclass(frozen=True, slots=True)
 class PoolFacts(Facts):
     """The facts of one pool. Pool counters and histograms are sums over replicas. `sources` names the metric behind
-    each fact; `unsupported` the reason for each fact that the engine cannot give; `partial` a warning that the
+    each fact; `late` those facts that move only when a request ends; `unsupported` the reason for each fact that the
+    engine cannot give; `partial` a warning that the
     backend gave (Thanos, Mimir), `failed` the facts whose query failed this time, with the reason."""
 
     replicas: Mapping[str, ReplicaFacts] = field(default_factory=dict)
     tenants: Mapping[str, Facts] = field(default_factory=dict)
     sources: Mapping[Fact, str] = field(default_factory=dict)
+    late: frozenset[Fact] = frozenset()
     unsupported: Mapping[Fact, str] = field(default_factory=dict)
     partial: str = ""
     failed: Mapping[Fact, str] = field(default_factory=dict)

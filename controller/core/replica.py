@@ -37,6 +37,8 @@ def stuck(j: Judge, name: str) -> Reading:
     ]
     if not j.fresh or len(mine) < STUCK_SCRAPES:
         return Reading(State.UNDERFILLED, note=f"{len(mine)} of {STUCK_SCRAPES} scrapes seen")
+    if Fact.GENERATION_TOKENS in j.facts.late:
+        return unsupported("tokens are counted when a request ends, so a long one looks stuck")
     if Fact.GENERATION_TOKENS not in progress:
         return unsupported("no token counter per replica")
     held = all(m.gauges.get(Fact.RUNNING, 0.0) + m.gauges.get(Fact.WAITING, 0.0) > 0 for m in mine)

@@ -50,7 +50,7 @@ def tally(
     """
     lost = sum(counters.get(fact, 0.0) for fact in LOST)
     if objective.signal == Signal.ERROR_RATIO:
-        failed = counters.get(Fact.ERRORS, 0.0)
+        failed = lost
         ended = max(counters.get(Fact.RESPONSES, 0.0), counters.get(Fact.FINISHED, 0.0) + failed)
         return Span(ended, ended), Span(ended - failed, ended - failed)
     h = histograms.get(LATENCY[objective.signal])

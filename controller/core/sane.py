@@ -1,0 +1,45 @@
+"""What a source may not hand on: numbers that are no quantities. A plug-in can be wrong; one absurd pod must not
+stop the others, so the number is dropped and the fact counts as failed."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+from controller.core.facts import Fact
+from controller.core.observation import HistogramIncrement, PoolFacts
+
+_ABSURD = "the source gave a number that is no quantity"
+
+
+def clean(facts: PoolFacts) -> PoolFacts:
+    """The facts without NaN, infinities, negative increments and histograms that are not cumulative. The same object
+    when there is nothing to drop, which is nearly always."""
+    bad = [*_bad(facts.counters), *_bad(facts.gauges), *(f for f, h in facts.histograms.items() if not _cumulative(h))]
+    sick = [name for name, r in facts.replicas.items() if any(_bad(part) for part in (r.counters, r.gauges))]
+    if not bad and not sick:
+        return facts
+    return replace(
+        facts,
+        counters={f: v for f, v in facts.counters.items() if f not in bad},
+        gauges={f: v for f, v in facts.gauges.items() if f not in bad},
+        histograms={f: h for f, h in facts.histograms.items() if f not in bad},
+        replicas={name: r for name, r in facts.replicas.items() if name not in sick},
+        failed={**facts.failed, **dict.fromkeys(bad, _ABSURD)},
+        targets_down=facts.targets_down + len(sick),
+    )
+
+
+def _bad(values: Mapping[Fact, float]) -> list[Fact]:
+    return [fact for fact, value in values.items() if not math.isfinite(value) or value < 0]
+
+
+def _cumulative(h: HistogramIncrement) -> bool:
+    numbers = (*h.cumulative, h.count)
+    return (
+        len(h.edges) == len(h.cumulative)
+        and all(map(math.isfinite, (*numbers, *h.edges, h.sum)))
+        and numbers[0] >= 0
+        and all(a <= b + 1e-6 for a, b in pairwise(numbers))
+        and all(a < b for a, b in pairwise(h.edges))
+    )

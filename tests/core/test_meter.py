@@ -1,0 +1,189 @@
+"""States instead of NaN: what each kind of silence means."""
+
+import pytest
+
+from controller.core.facts import Fact
+from controller.core.observation import ReplicaFacts
+from controller.core.reading import State
+from controller.core.signals import Signal
+from controller.core.slo import Objective
+from tests.support.world import Watch, hist
+
+TTFT = Objective("ttft_p99", Signal.TTFT, 2.5, 0.99, 60.0)
+E2E = Objective("e2e_p90", Signal.E2E, 5.0, 0.9, 60.0)
+ERRORS = Objective("error_ratio", Signal.ERROR_RATIO, 0.01, 0.99, 60.0)
+
+
+def test_an_idle_pool_is_no_traffic_and_its_gauges_are_a_known_zero() -> None:
+    seen = Watch().fill(6)
+
+    assert seen.get(Signal.TTFT).state == State.NO_TRAFFIC
+    assert seen.get(Signal.QUEUE_DEPTH).state == State.OK
+    assert seen.get(Signal.QUEUE_DEPTH).value == 0.0
+    assert seen.get(Signal.OFFERED_RATE).value == 0.0
+
+
+def test_work_in_flight_and_nothing_finished_is_censored_not_idle() -> None:
+    seen = Watch().fill(6, running=4.0, waiting=2.0)
+
+    assert seen.get(Signal.TTFT).state == State.CENSORED
+    assert seen.get(Signal.E2E).state == State.CENSORED
+
+
+def test_a_failed_query_is_missing_not_zero() -> None:
+    """dynamo#14765, aibrix#2592: an unreadable request count became 0 and fabricated an idle window."""
+    watch = Watch()
+    watch.fill(6)
+    seen = watch.see(counters={}, failed={Fact.FINISHED: "timed out"}, running=None, waiting=None)
+
+    for signal in (Signal.FINISHED_RATE, Signal.OFFERED_RATE, Signal.QUEUE_DEPTH):
+        reading = seen.get(signal)
+        assert reading.state in (State.MISSING, State.UNSUPPORTED), signal
+        assert reading.value is None
+
+
+def test_a_backend_that_answers_nothing_gives_a_pool_without_readings() -> None:
+    watch = Watch()
+    watch.fill(6)
+    seen = watch.fail()
+
+    assert not seen.signals
+    assert seen.get(Signal.TTFT).state == State.MISSING
+    assert seen.filled_since is None
+
+
+def test_after_an_outage_ranges_read_low_and_say_so() -> None:
+    """keda#965, mimir#7691: on recovery, short ranges read low and the fleet was scaled down."""
+    watch = Watch()
+    watch.fill(6, counters={Fact.FINISHED: 30.0})
+    watch.since = None  # the source lost the thread: the outage was longer than it bridges
+    watch.see(counters={Fact.FINISHED: 0.0}, after=600.0)
+    seen = watch.see(counters={Fact.FINISHED: 30.0})
+
+    assert seen.get(Signal.FINISHED_RATE).state == State.UNDERFILLED
+    assert seen.get(Signal.FINISHED_RATE).value == pytest.approx(2.0)
+
+
+def test_an_error_counter_that_never_appeared_is_zero_while_the_scrape_is_healthy() -> None:
+    """k8s#119788: an absent error counter was unknown, and unknown was stuck at the maximum."""
+    seen = Watch((ERRORS,)).fill(6, counters={Fact.FINISHED: 30.0})
+
+    assert seen.get(Signal.ERROR_RATIO).value == 0.0
+    assert seen.attainment["error_ratio"].value == 1.0
+
+
+def test_the_same_counter_is_missing_when_the_query_failed() -> None:
+    watch = Watch((ERRORS,))
+    watch.fill(6, counters={Fact.FINISHED: 30.0})
+    seen = watch.see(counters={Fact.FINISHED: 30.0}, failed={Fact.ERRORS: "503"})
+
+    assert seen.get(Signal.ERROR_RATIO).state == State.MISSING
+
+
+def test_one_target_down_makes_the_pool_partial() -> None:
+    watch = Watch()
+    watch.fill(6, counters={Fact.FINISHED: 30.0})
+    seen = watch.see(counters={Fact.FINISHED: 15.0}, targets_down=1)
+
+    assert seen.get(Signal.FINISHED_RATE).state == State.PARTIAL
+    assert seen.get(Signal.QUEUE_DEPTH).state == State.PARTIAL
+    assert not seen.get(Signal.QUEUE_DEPTH).trusted
+
+
+def test_old_samples_are_stale_whatever_they_say() -> None:
+    watch = Watch()
+    watch.fill(6, counters={Fact.FINISHED: 30.0})
+    seen = watch.see(counters={Fact.FINISHED: 0.0}, age=300.0)
+
+    assert seen.get(Signal.QUEUE_DEPTH).state == State.STALE
+    assert seen.get(Signal.QUEUE_DEPTH).usable is None
+
+
+def test_aborts_are_responses_without_a_finished_request() -> None:
+    """vLLM counts an aborted stream as 2xx and nowhere else (vllm#31503)."""
+    seen = Watch().fill(
+        6, counters={Fact.FINISHED: 10.0, Fact.RESPONSES: 14.0}, unsupported={Fact.ABORTED: "not counted"}
+    )
+
+    assert seen.get(Signal.ABORTS).value == pytest.approx(16.0)  # four ticks in the window
+
+
+def test_attainment_counts_the_requests_that_never_reached_the_histogram() -> None:
+    counters = {Fact.FINISHED: 8.0, Fact.RESPONSES: 8.0, Fact.REJECTED: 2.0}
+    seen = Watch((E2E,)).fill(6, histograms={Fact.E2E: hist(*[1.0] * 8)}, counters=counters)
+
+    assert seen.get(Signal.E2E).value is not None
+    assert seen.attainment["e2e_p90"].value == pytest.approx(0.8)
+
+
+def test_an_abort_after_the_first_token_is_neither_counted_twice_nor_forgotten() -> None:
+    counters = {Fact.FINISHED: 0.0, Fact.RESPONSES: 4.0}
+    seen = Watch((TTFT,)).fill(
+        6, histograms={Fact.TTFT: hist(1.0)}, counters=counters, unsupported={Fact.ABORTED: "not counted"}
+    )
+
+    attained = seen.attainment["ttft_p99"]
+    assert attained.lo == pytest.approx(1 / 5)
+    assert attained.hi == pytest.approx(1 / 4)
+
+
+def test_offered_load_counts_what_waits_and_not_only_what_finished() -> None:
+    """Scaling on completions hides the queue: while it builds, completions fall."""
+    watch = Watch()
+    watch.fill(5, counters={Fact.FINISHED: 15.0})
+    for waiting in (15.0, 30.0, 45.0):
+        watch.see(counters={Fact.FINISHED: 15.0}, waiting=waiting)
+    seen = watch.see(counters={Fact.FINISHED: 15.0}, waiting=60.0)
+
+    assert seen.get(Signal.FINISHED_RATE).value == pytest.approx(1.0)
+    assert seen.get(Signal.OFFERED_RATE).value == pytest.approx(2.0)
+
+
+def test_an_engine_that_holds_work_and_moves_nothing_is_stuck() -> None:
+    """/health said 200 for 25 s while the engine core was stopped."""
+    watch = Watch(interval=1.0, window=10.0)
+
+    def tick(tokens: float, running: float) -> float | None:
+        pod = ReplicaFacts(counters={Fact.GENERATION_TOKENS: tokens}, gauges={Fact.RUNNING: running, Fact.WAITING: 0.0})
+        return watch.see(replicas={"pod-0": pod}, running=running).get(Signal.STUCK).value
+
+    assert [tick(50.0, 4.0) for _ in range(6)][-1] == 0.0
+    stopped = [tick(0.0, 4.0) for _ in range(5)]
+    assert stopped[-1] == 1.0
+    assert stopped.index(1.0) == 3
+    assert tick(50.0, 4.0) == 0.0
+    assert [tick(0.0, 0.0) for _ in range(6)][-1] == 0.0
+
+
+def test_one_hot_replica_shows_beside_a_calm_mean() -> None:
+    """gaie#599: a pool mean hides a full replica."""
+    pods = {
+        f"pod-{i}": ReplicaFacts(gauges={Fact.KV_USAGE: usage, Fact.WAITING: 0.0})
+        for i, usage in enumerate((0.1, 0.1, 0.99))
+    }
+    watch = Watch()
+    watch.fill(5)
+    seen = watch.see(replicas=pods)
+
+    assert seen.get(Signal.KV_USAGE_MAX).value == 0.99
+
+
+def test_a_rate_divides_by_the_time_that_was_seen() -> None:
+    """Late ticks must not look like a burst."""
+    watch = Watch()
+    watch.fill(5, counters={Fact.FINISHED: 15.0})
+    seen = watch.see(counters={Fact.FINISHED: 120.0}, after=120.0)
+
+    assert seen.get(Signal.FINISHED_RATE).value == pytest.approx(1.0)
+
+
+def test_budget_burn_over_an_hour_needs_no_query_for_an_hour() -> None:
+    watch = Watch((E2E,))
+    good, bad = hist(*[1.0] * 10), hist(*[1.0] * 7, *[9.0] * 3)
+    watch.fill(200, histograms={Fact.E2E: good}, counters={Fact.FINISHED: 10.0})
+    seen = watch.fill(50, histograms={Fact.E2E: bad}, counters={Fact.FINISHED: 10.0})
+
+    burn = seen.burn["e2e_p90"]
+    assert burn["5m"].value == pytest.approx(3.0)
+    assert burn["1h"].value == pytest.approx(3.0 * 50 / 240, rel=0.1)
+    assert burn["3d"].state == State.UNDERFILLED
