@@ -1,7 +1,9 @@
 """What can go wrong between Governor and a Prometheus. Nothing else leaves the transport."""
 
+from controller.core.errors import InputError
 
-class PrometheusError(Exception):
+
+class PrometheusError(InputError):
     """A query was not answered. The message names the address, the cause and, where there is one, the mend."""
 
 

@@ -40,6 +40,14 @@ class Answer:
     dropped: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class RangeAnswer:
+    """A range matrix; values may be NaN."""
+
+    series: Sequence[Series]
+    warnings: tuple[str, ...] = ()
+
+
 class Transport:
     """Queries to one Prometheus. Safe to use from several threads."""
 
@@ -74,8 +82,8 @@ class Transport:
             raise BadAnswer(f"{self._url}: the answer is not an instant vector ({error!r})") from error
         return Answer(rows, self._session.seen.warnings, len(result) - len(rows))
 
-    def query_range(self, promql: str, start: float, end: float, step: float, budget: float) -> Sequence[Series]:
-        """Evaluate at start, start + step, ... up to end (unix seconds), within `budget`. Values may be NaN.
+    def query_range(self, promql: str, start: float, end: float, step: float, budget: float) -> RangeAnswer:
+        """Evaluate at start, start + step, ... up to end (unix seconds), within `budget`.
         Raises PrometheusError."""
         # The library rounds times to whole seconds; what stands in params wins over it.
         params = {"start": f"{start:.3f}", "end": f"{end:.3f}", "timeout": f"{max(1, int(budget * 1000))}ms"}
@@ -87,9 +95,21 @@ class Transport:
             ),
         )
         try:
-            return [(item["metric"], [(float(t), float(v)) for t, v in item["values"]]) for item in result]
+            series = [(item["metric"], [(float(t), float(v)) for t, v in item["values"]]) for item in result]
         except (KeyError, TypeError, ValueError) as error:
             raise BadAnswer(f"{self._url}: the answer is not a range matrix ({error!r})") from error
+        return RangeAnswer(series, self._session.seen.warnings)
+
+    def get(self, path: str, budget: float) -> Any:
+        """The ``data`` of a GET below /api/v1, for what is no query (targets). Raises PrometheusError."""
+        # The library has no door for this that keeps the time-out, so the session is asked itself.
+        url = f"{self._url}/api/v1/{path}"
+        return self._bounded(budget, lambda timeout: self._get(url, timeout))
+
+    def _get(self, url: str, timeout: tuple[float, float]) -> Any:
+        return self._session.get(url, timeout=timeout, headers=self._client.headers, auth=self._client.auth).json()[
+            "data"
+        ]
 
     @property
     def skew(self) -> float:
@@ -100,18 +120,25 @@ class Transport:
         self._session.close()
 
     def _ask(self, budget: float, ask: Callable[[tuple[float, float]], Any]) -> list[Any]:
+        found = self._bounded(budget, ask)
+        if not isinstance(found, list):
+            raise BadAnswer(f"{self._url}: the result is a {type(found).__name__}, not a list")
+        return found
+
+    def _bounded(self, budget: float, ask: Callable[[tuple[float, float]], Any]) -> Any:
+        """Ask within the budget, every failure by its own name."""
         if budget <= 0:
             raise TimedOut(f"{self._url}: no time was left to ask")
         until = time.monotonic() + budget
         try:
             try:
-                found = ask((min(self._connect, budget), budget))
+                return ask((min(self._connect, budget), budget))
             except requests.ConnectionError as error:
                 # A kept-alive connection that the server closed meanwhile is no outage: ask once more, never later.
                 left = until - time.monotonic()
                 if isinstance(error, requests.Timeout) or not _was_cut(error) or left <= 0:
                     raise
-                found = ask((min(self._connect, left), left))
+                return ask((min(self._connect, left), left))
         except PrometheusError:
             raise
         except requests.Timeout as error:
@@ -122,9 +149,6 @@ class Transport:
             raise BadAnswer(f"{self._url}: the answer is cut or not from a Prometheus API ({_short(error)})") from error
         except requests.RequestException as error:
             raise Unreachable(f"{self._url}: {_short(error)}; check url and network") from error
-        if not isinstance(found, list):
-            raise BadAnswer(f"{self._url}: the result is a {type(found).__name__}, not a list")
-        return found
 
 
 class _Seen(threading.local):
