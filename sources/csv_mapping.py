@@ -12,7 +12,8 @@
           finished: {column: arrival_rpm, kind: rate, per: 60}
           ttft: {column: ttft_ms, kind: mean, scale: 0.001, count: {column: arrival_rpm, per: 60}, "null": [0]}
 
-Every further table adds facts to the rows of the first one, matched by group and time.
+Every further table adds facts to the rows of the first one, matched by group and time. With `apart: 5` beside `tables`,
+a row less than 5 seconds after the one before is taken for a repetition and left out.
 """
 
 from collections.abc import Mapping
@@ -85,18 +86,20 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class ImportMapping:
-    """The whole file. `replica_label` is the label that names the replica in the recording."""
+    """The whole file. `replica_label` is the label that names the replica in the recording; of rows less than `apart`
+    seconds apart only the first is taken."""
 
     tables: tuple[Table, ...]
     comment: str = ""
     replica_label: str = "pod"
+    apart: float = 0.0
 
 
 def load_mapping(path: Path) -> ImportMapping:
     """Read and check a mapping file, YAML or JSON. Raises MappingError."""
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-        _keys(raw, {"format", "version", "comment", "replica_label", "tables"}, "the file")
+        _keys(raw, {"format", "version", "comment", "replica_label", "apart", "tables"}, "the file")
         if raw.get("format") != "governor-import" or raw.get("version") != _VERSION:
             raise ValueError(f"it must begin with `format: governor-import` and `version: {_VERSION}`")
         if not raw.get("tables"):
@@ -104,7 +107,8 @@ def load_mapping(path: Path) -> ImportMapping:
         tables = tuple(_table(table, f"tables[{i}]") for i, table in enumerate(raw["tables"]))
         if len({bool(table.group) for table in tables}) > 1:
             raise ValueError("either every table has a `group` or none has")
-        return ImportMapping(tables, str(raw.get("comment", "")), str(raw.get("replica_label", "pod")))
+        label, apart = str(raw.get("replica_label", "pod")), _number(raw, "apart", 0.0, "the file")
+        return ImportMapping(tables, str(raw.get("comment", "")), label, apart)
     except OSError as error:
         raise MappingError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, yaml.YAMLError) as error:

@@ -32,7 +32,9 @@ class _Run:
     samples: dict[float, list[Sample]] = field(default_factory=dict)
     totals: dict[tuple[str, Labels], float] = field(default_factory=dict)
     last: dict[tuple[int, Labels], float] = field(default_factory=dict)  # (table, labels) -> time of its last row
-    left_out: int = 0
+    newest: float = -math.inf
+    repeated: int = 0
+    orphans: int = 0
 
 
 def import_csv(csvs: Sequence[Path], mapping: Path, out: Path, *, group: str = "") -> tuple[Imported, ...]:
@@ -79,10 +81,15 @@ def _read(path: Path, number: int, table: Table, plan: ImportMapping, runs: dict
             continue
         run = runs.setdefault(name, _Run()) if number == 0 else runs.get(name)
         at = origin + _moment(row[table.time], f"{place}, column {table.time}")
-        if run is None or (number > 0 and at not in run.samples):
-            if run is not None:
-                run.left_out += 1
+        if run is None:
             continue
+        if number > 0 and at not in run.samples:
+            run.orphans += 1
+            continue
+        if number == 0 and 0 < at - run.newest < plan.apart:
+            run.repeated += 1
+            continue
+        run.newest = at
         _row(place, number, table, plan, run, row, at)
 
 
@@ -186,8 +193,12 @@ def _write(path: Path, name: str, run: _Run, plan: ImportMapping, csvs: Sequence
     with RecordingWriter(path, Header("facts", interval, source=source, comment=plan.comment, facts=origin)) as writer:
         for at in times:
             writer.write(layout.frame(at, run.samples[at]))
-    notes = (f"{run.left_out} rows of further tables have no row of the first one",) if run.left_out else ()
-    return Imported(path, name, len(times), len(layout), times[0], times[-1], interval, notes)
+    notes = []
+    if run.repeated:
+        notes.append(f"{run.repeated} rows less than {plan.apart:g} s after the one before were left out")
+    if run.orphans:
+        notes.append(f"{run.orphans} rows of further tables have no row of the first one and were left out")
+    return Imported(path, name, len(times), len(layout), times[0], times[-1], interval, tuple(notes))
 
 
 def _slug(name: str) -> str:

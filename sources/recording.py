@@ -13,7 +13,8 @@ from sources.frames import Frame, Layout
 from sources.increments import LONGEST_GAP, Increments
 from sources.recording_file import Recording, RecordingError
 
-_HOLD = 2.5  # intervals during which the newest frame still stands for the present
+_LATE = 1.5  # intervals after which a frame is missing
+_DUE = 0.75  # intervals after which the newest frame does not stand for the present, where it is known to be the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,10 @@ class RecordingSource:
         if newest is None:
             begins = "it has no frames" if frame is None else f"it begins at {frame.at:.3f}"
             return Observation(at, None, error=f"{self.recording.path}: nothing recorded before {at:.3f}; {begins}")
-        if at - newest > _HOLD * self._interval:
+        # A recording knows what comes: the first tick inside a hole is told as one. Were the old frame held there, all
+        # that was counted across the hole would be crowded into the rest of it.
+        hole = frame is not None and frame.at - newest > _LATE * self._interval
+        if at - newest > (_DUE if hole else _LATE) * self._interval:
             then = self._damage or ("it ended" if frame is None else f"the next is at {frame.at:.3f}")
             return Observation(
                 at,

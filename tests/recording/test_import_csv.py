@@ -3,6 +3,7 @@
 import csv
 import gzip
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ def test_the_wva_recordings_come_out_as_they_are_in_their_tables(tmp_path: Path)
     by_pod = rows(pods)
     checked = 0
     for one in done:
-        own = [row for row in rows(pools) if row["experiment"] == one.group]
+        own = _distinct([row for row in rows(pools) if row["experiment"] == one.group])
         seen = list(observations(one.path, LLAMA))
         assert len(own) == len(seen) == one.frames
         for before, row, observation in zip([None, *own], own, seen, strict=False):
@@ -103,7 +104,17 @@ def test_the_wva_recordings_come_out_as_they_are_in_their_tables(tmp_path: Path)
             replicas = observation.pools["p"].replicas
             assert {name: facts.gauges[Fact.WAITING] for name, facts in replicas.items()} == mine
             checked += 1
-    assert checked == 986
+    assert checked == 986 - 103
+
+
+def _distinct(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Without the repetitions: in four runs each sample was written twice, some hundredths of a second apart."""
+    kept: list[dict[str, str]] = []
+    for row in rows:
+        now = datetime.fromisoformat(row["ts_utc"])
+        if not kept or (now - datetime.fromisoformat(kept[-1]["ts_utc"])).total_seconds() >= 5:
+            kept.append(row)
+    return kept
 
 
 def _same(before: dict[str, str] | None, row: dict[str, str], observation: Observation) -> None:
@@ -157,6 +168,17 @@ def test_the_twelve_one_hertz_runs_tell_tick_by_tick_what_their_tables_say(tmp_p
             last = row
         full += any(float(row["kv_cache_usage_pct"]) >= 100 for row in own)
     assert full == 4
+
+
+def test_a_sample_that_was_written_twice_is_taken_once_and_said(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("t,q\n0,1\n0.02,1\n60,2\n60.03,2\n")
+    (tmp_path / "m.yaml").write_text("apart: 5\n" + TABLE + "      waiting: {column: q}\n")
+    (one,) = convert([tmp_path / "t.csv"], tmp_path / "m.yaml", tmp_path / "r.gz")
+    assert (one.frames, one.interval, one.notes) == (
+        2,
+        60,
+        ("2 rows less than 5 s after the one before were left out",),
+    )
 
 
 def test_one_group_alone_goes_into_one_file(tmp_path: Path) -> None:

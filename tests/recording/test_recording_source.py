@@ -74,6 +74,13 @@ def test_a_hole_is_an_error_and_what_was_counted_meanwhile_comes_after_it_over_i
     assert (after.since, tokens(after)) == (15, 90)  # 1 a second, as before the hole: no jump
 
 
+def test_one_missing_frame_does_not_crowd_what_was_counted_into_half_of_its_time(tmp_path: Path) -> None:
+    eyes = source(recorded(tmp_path, {0: 0, 15: 15, 45: 45, 60: 60}))
+    seen = [eyes.observe(at, 1) for at in (0, 15, 30, 45, 60)]
+    assert [bool(one.error) for one in seen] == [False, False, True, False, False]
+    assert [(one.since, tokens(one)) for one in seen[3:]] == [(15, 30), (45, 15)]
+
+
 def test_after_the_end_it_says_that_the_recording_ended(tmp_path: Path) -> None:
     eyes = source(recorded(tmp_path, {0: 0, 15: 10}))
     assert not eyes.observe(15, 1).error
