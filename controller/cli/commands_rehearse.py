@@ -1,5 +1,6 @@
 """`governor dry-run` and `governor test`: what Governor would have done, and whether that is what the user wants."""
 
+import logging
 import os
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from controller.rehearse.report import Origin, write_report
 from controller.rehearse.run import OnTick, open_recording, rehearse
 from controller.rehearse.summary import summarise
 from controller.rehearse.table import show
+from controller.run import logs
 
 
 def register(app: typer.Typer) -> None:
@@ -70,6 +72,7 @@ def dry_run(
     start, end = parse_time(since, "--from", now), parse_time(until, "--to", now)
     with _past(settings, recording, prometheus, start, end) as path:
         source = open_recording(path, settings)
+        logs.configure(logging.WARNING)  # to standard error, so that --json stays JSON
         try:
             with progress("rehearsing") as bar:
                 task = bar.add_task("", total=None) if bar is not None else None
