@@ -24,7 +24,7 @@ def _stat(
     steps: tuple[tuple[float | None, str], ...] = (),
     words: dict[str, tuple[str, str]] | None = None,
 ) -> Panel:
-    return Panel(title, "stat", text, (Query(expr, legend),), unit, 4, 4, steps, words or {})
+    return Panel(title, "stat", text, (Query(expr, legend),), unit, 4, 4, steps, words or {}, names=bool(legend))
 
 
 def _lines(title: str, text: str, *queries: Query, unit: str = "short", **rest: object) -> Panel:
@@ -56,7 +56,7 @@ NOW = Row(
     "Now",
     (
         _stat("Mode", "A dry run decides and records, and writes nothing.", "governor_run_mode", legend="{{mode}}",
-              words={"1": ("running", "blue")}),
+              steps=((None, "blue"),)),
         _stat("Config on disk valid", "No: the previous config is in force; see /api/v1/status.",
               "min(governor_config_valid)", words=_GOOD_BAD),
         _stat("Source readable", "No: nothing is relaxed while Governor is blind.", "min(governor_source_up)",
@@ -108,7 +108,6 @@ PROMISES = Row(
             (Query(f'governor_signal_state{{{P},state!~"ok|unsupported|no_traffic"}}'),),
             width=24,
             height=6,
-            hidden=("instance", "job"),
         ),
     ),
 )  # fmt: skip
@@ -182,7 +181,6 @@ WHY = Row(
             "table",
             "One line per target; docs/reasons.md explains each.",
             (Query(f"governor_decision_reason{{{P}}}"),),
-            hidden=("instance", "job"),
         ),
         _lines(
             "Decisions by reason",
@@ -208,7 +206,6 @@ WHY = Row(
             "How far each lever may go.",
             (Query(f"governor_lever_mode{{{P}}}"),),
             height=6,
-            hidden=("instance", "job"),
         ),
         Panel(
             "Pins and foreign writers",
@@ -216,7 +213,7 @@ WHY = Row(
             "Targets that a person or another controller holds.",
             (Query(f"governor_target_foreign_writer{{{P}}} or governor_target_pin{{{P}}}"),),
             height=6,
-            hidden=("instance", "job"),
+            hidden=("Time", "instance", "job"),
         ),
     ),
 )  # fmt: skip
@@ -257,7 +254,8 @@ ITSELF = Row(
         _lines("Memory", "Resident.", Query(f"process_resident_memory_bytes {_OURS}", "{{instance}}"),
                unit="bytes", width=8, minimum=0),
         Panel("Version and config", "table", "What runs.",
-              (Query("governor_build_info"), Query("governor_config_info")), width=8, hidden=("job",)),
+              (Query("governor_build_info"), Query("governor_config_info")), width=8,
+              hidden=("Time", "Value #A", "Value #B", "__name__", "job")),
     ),
     closed=True,
 )  # fmt: skip

@@ -37,7 +37,8 @@ class Panel:
     maximum: float | None = None
     log: bool = False
     stack: bool = False
-    hidden: tuple[str, ...] = ()  # columns of a table
+    hidden: tuple[str, ...] = ("Time", "Value", "__name__", "instance", "job")  # columns of a table
+    names: bool = False  # a stat shows the legend instead of the value
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +152,10 @@ def _panel(panel: Panel, number: int, where: Json) -> Json:
             for index, query in enumerate(panel.queries)
         ],
         "fieldConfig": {"defaults": _defaults(panel), "overrides": _overrides(panel.queries)},
-        "options": _OPTIONS[panel.kind],
+        "options": {**_OPTIONS[panel.kind], "textMode": "name"} if panel.names else _OPTIONS[panel.kind],
     }
     if panel.kind == "table":
-        hide = dict.fromkeys(("Time", "Value", "Value #A", "Value #B", "__name__", *panel.hidden), True)
+        hide = dict.fromkeys(panel.hidden, True)
         body["transformations"] = [
             {"id": "merge", "options": {}},
             {"id": "organize", "options": {"excludeByName": hide}},
