@@ -1,0 +1,212 @@
+"""What stands between a wish and a value that is sent. Each test is an outage that somebody had."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.core import guards
+from controller.core.guards import GuardState
+from controller.core.model import Mode, Outcome, Pending, Phase, TargetState
+from controller.core.ports import Limits
+from controller.core.reading import State, ok
+from controller.core.rules import LeverRules, Rate
+from controller.core.why import Why
+from tests.support.cases import NOW, RULES, bad, case, estimate, healthy
+
+
+def run(made: guards.Case, wish: float) -> tuple[float, Why | None]:
+    value, steps = guards.run(made, wish)
+    return value, steps[-1].why if steps else None
+
+
+def test_with_nothing_wrong_capacity_is_lowered_by_the_rate() -> None:
+    assert run(case(), 5.0) == (9.0, Why.RATE)
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (State.MISSING, Why.MISSING),
+        (State.STALE, Why.STALE),
+        (State.PARTIAL, Why.PARTIAL),
+        (State.UNDERFILLED, Why.UNDERFILLED),
+        (State.UNSUPPORTED, Why.UNSUPPORTED),
+        (State.CENSORED, Why.MISSING),
+    ],
+)
+@pytest.mark.parametrize("signal", ["offered_rate", "queue_depth"])
+def test_doubtful_data_never_lowers_capacity_and_never_stops_raising_it(signal: str, state: State, why: Why) -> None:
+    """k8s#99394, keda#3065, aibrix#2592: missing read as zero scaled down at peak."""
+    made = case(pool=healthy(**{signal: bad(state)}))
+
+    assert run(made, 5.0) == (10.0, why)
+    assert run(made, 12.0) == (12.0, None)
+
+
+def test_one_dead_pod_makes_the_pool_partial_and_nothing_falls() -> None:
+    made = case(pool=replace(healthy(), partial="1 of the pool's targets are down"))
+
+    assert run(made, 5.0) == (10.0, Why.PARTIAL)
+
+
+def test_nothing_falls_while_requests_wait() -> None:
+    assert run(case(pool=healthy(queue_depth=ok(3.0))), 5.0) == (10.0, Why.WORK_WAITING)
+
+
+def test_nothing_falls_while_an_engine_is_stuck() -> None:
+    assert run(case(pool=healthy(stuck=ok(1.0))), 5.0) == (10.0, Why.STUCK_ENGINE)
+
+
+def test_after_a_restart_nothing_falls_before_the_windows_are_full() -> None:
+    """knative#4795: lost history shrank the fleet."""
+    made = case(pool=replace(healthy(), filled_since=NOW - 30.0))
+
+    assert run(made, 5.0) == (10.0, Why.BOOT)
+    assert run(made, 12.0) == (12.0, None)
+
+
+def test_a_flapping_load_follows_its_recent_peaks() -> None:
+    """dynamo#9294: 2 to 1 and back, under constant load."""
+    made = case(state=GuardState(wishes=((NOW - 250.0, 10.0), (NOW - 15.0, 5.0))))
+
+    assert run(made, 5.0) == (10.0, Why.STABILISE)
+
+
+def test_stabilising_never_turns_a_lowering_into_a_raise() -> None:
+    """k8s#98174: the window's maximum stood above the current value, and a scale-down became a scale-up."""
+    made = case(current=6.0, state=GuardState(wishes=((NOW - 100.0, 12.0),)))
+
+    assert run(made, 5.0) == (6.0, Why.STABILISE)
+
+
+def test_one_replica_fewer_must_carry_the_load() -> None:
+    made = case(current=2.0, target=TargetState(2.0, 2.0), estimate=estimate(1.6))
+
+    assert run(made, 1.0) == (2.0, Why.UNSAFE_WITHOUT_ONE)
+
+
+def test_one_replica_fewer_must_hold_the_kv_cache() -> None:
+    full = estimate(1.0, evidence={"serving": 10.0, "proven_rate": 5.0})
+
+    assert run(case(pool=healthy(kv_usage=ok(0.85)), estimate=full), 9.0) == (10.0, Why.UNSAFE_WITHOUT_ONE)
+
+
+def test_capacity_that_was_never_shown_is_not_counted_on() -> None:
+    """The model says that two replicas are enough; they have shown half of it."""
+    unproven = estimate(1.5, evidence={"serving": 3.0, "proven_rate": 2.5})
+
+    assert run(case(current=3.0, target=TargetState(3.0, 3.0), estimate=unproven), 2.0)[1] == Why.UNSAFE_WITHOUT_ONE
+
+
+def test_capacity_on_its_way_forbids_lowering_until_it_is_given_up() -> None:
+    """dynamo#14251: a pod Pending for an hour froze the planner, which could not even scale down."""
+    young = TargetState(10.0, 9.0, (Pending(1, Phase.PENDING, NOW - 600.0),))
+    old = TargetState(10.0, 9.0, (Pending(1, Phase.PENDING, NOW - 3600.0),))
+
+    assert run(case(target=young), 9.0) == (10.0, Why.PENDING_CAPACITY)
+    assert run(case(target=old), 9.0) == (9.0, None)
+
+
+def test_pending_capacity_never_forbids_raising() -> None:
+    pending = TargetState(10.0, 5.0, (Pending(5, Phase.LOADING, NOW - 60.0),))
+
+    assert run(case(target=pending), 14.0) == (14.0, None)
+
+
+def test_an_unknown_write_blocks_its_target_in_both_directions() -> None:
+    made = case(target=TargetState(10.0, 10.0, last_outcome=Outcome.UNKNOWN))
+
+    assert run(made, 12.0) == (10.0, Why.OUTCOME_UNKNOWN)
+    assert run(made, 9.0) == (10.0, Why.OUTCOME_UNKNOWN)
+
+
+def test_a_foreign_writer_is_yielded_to_for_a_while() -> None:
+    """dynamo#4420: somebody edits the replicas, and the planner says that all is well."""
+    state = GuardState(position=(NOW, 10.0), foreign_since=NOW - 60.0)
+    made = case(target=TargetState(10.0, 10.0, foreign_writer="kubectl"), state=state)
+    later = replace(made, state=replace(state, foreign_since=NOW - 1000.0))
+
+    assert run(made, 14.0) == (10.0, Why.FOREIGN_WRITER)
+    assert run(later, 14.0) == (14.0, None)
+
+
+def test_protect_may_add_and_not_take_away() -> None:
+    made = case(rules=replace(RULES, mode=Mode.PROTECT))
+
+    assert run(made, 14.0) == (14.0, None)
+    assert run(made, 9.0) == (10.0, Why.MODE_PROTECT)
+
+
+def test_a_full_ledger_holds_relaxing_moves_only() -> None:
+    made = case(ledger_ok=False)
+
+    assert run(made, 9.0) == (10.0, Why.LEDGER_FULL)
+    assert run(made, 14.0) == (14.0, None)
+
+
+def test_a_cooldown_counts_from_the_last_change_in_either_direction() -> None:
+    made = case(state=GuardState(changes=((NOW - 30.0, 2.0),), position=(NOW - 15.0, 10.0)))
+
+    assert run(made, 9.0) == (10.0, Why.COOLDOWN)
+
+
+def test_a_slow_lever_waits_for_its_turn_to_relax_and_never_to_protect() -> None:
+    made = case(rules=replace(RULES, every=600.0), state=GuardState(due=NOW + 100.0))
+
+    assert run(made, 9.0) == (10.0, Why.NOT_DUE)
+    assert run(made, 14.0) == (14.0, None)
+
+
+def test_a_shed_relaxes_upwards_and_every_guard_turns_with_it() -> None:
+    shed = replace(RULES, relax_down=False, rate_up=None, rate_down=None)
+    made = case(rules=shed, pool=healthy(queue_depth=ok(3.0)))
+
+    assert run(made, 12.0) == (10.0, Why.WORK_WAITING)
+    assert run(made, 4.0) == (4.0, None)
+
+
+@pytest.mark.parametrize(
+    ("wish", "value", "why"),
+    [(0.0, 1.0, Why.MIN_BOUND), (50.0, 20.0, Why.MAX_BOUND), (7.4, 7.0, Why.QUANTUM), (7.0, 7.0, None)],
+)
+def test_bounds_come_last_and_say_which(wish: float, value: float, why: Why | None) -> None:
+    assert guards.bounds(Limits(1, 20), wish) == (value, why)
+
+
+CLOCKS = st.lists(st.floats(0.5, 90.0), min_size=1, max_size=40)
+WISHES = st.lists(st.integers(0, 60), min_size=40, max_size=40)
+
+
+@given(CLOCKS, WISHES, st.floats(1, 5), st.floats(10, 120))
+def test_over_any_period_changes_stay_within_the_rate_however_ticks_come(
+    gaps: list[float], wishes: list[int], amount: float, period: float
+) -> None:
+    """ray#61731 and late ticks: limits counted in ticks let a late loop jump."""
+    amount = float(int(amount))
+    rules = LeverRules(
+        RULES.lever, "p", "a", limits=Limits(0, 100), rate_up=Rate(amount, period), rate_down=Rate(amount, period),
+        stabilise=0.0, cooldown_down=0.0,
+    )  # fmt: skip
+    current, now, state = 30.0, NOW, GuardState()
+    changes: list[tuple[float, float]] = []
+    for gap, wish in zip(gaps, wishes, strict=False):
+        now += gap
+        state = guards.observe(state, rules, TargetState(current, current), now)
+        made = case(
+            current,
+            rules=rules,
+            tick=replace(case().tick, at=now),
+            state=state,
+            pool=replace(healthy(), filled_since=NOW - 9e6),
+            target=TargetState(current, current),
+            estimate=estimate(0.0, evidence={"serving": current}),
+        )
+        final, _ = guards.run(made, float(wish))
+        changes.append((now, final - current))
+        current = final
+    for start, _ in changes:
+        inside = [delta for at, delta in changes if start <= at < start + period]
+        assert sum(d for d in inside if d > 0) <= amount + 1e-9
+        assert -sum(d for d in inside if d < 0) <= amount + 1e-9
