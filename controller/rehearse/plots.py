@@ -29,6 +29,8 @@ STRIP_NAMES: tuple[str, ...] = (
     "", "no traffic", "window not full", "partial", "censored: work in flight", "above the top bucket", "not exposed",
     "stale", "no data",
 )  # fmt: skip
+# Of the other signals lo and hi are the spread over replicas, which says nothing about the pool's own value.
+_BOUNDED = frozenset({Signal.QUEUE_DELAY, Signal.ERROR_RATIO, Signal.QUEUED_TOKENS, Signal.REMAINING_TOKENS})
 _BY_INDEX = tuple(_CLASS[state] for state in STATES)
 
 
@@ -108,7 +110,7 @@ def _panels(pool: PoolTrace) -> list[Panel]:
             curves.append(Curve("finished_rate", pool.columns[done], 2))
             told.add(done)
             title = "requests per second: offered and finished"
-        panels.append(Panel(title, info.unit, tuple(curves), marks, bounds=len(curves) == 1))
+        panels.append(Panel(title, info.unit, tuple(curves), marks, bounds=bool(key.stat) or key.signal in _BOUNDED))
     return panels
 
 
