@@ -56,8 +56,12 @@ def decide(
                 )
                 mine = [p for p in proposals if p.target == target]
                 decisions[target], guard_states[target] = work.decide(target, mine, guard_state)
-    decisions, held = fleet.share(decisions, rules, snapshot, state.fleet_held_since)
-    final = tuple(_finish(decisions[target], rules) for target in sorted(decisions))
+    levers = {target: pool.of(target) for pool in rules.pools for target in pool.targets}
+    # Bounds before the shared budgets, so that what a minimum adds is shared too; and after them, because they are
+    # last.
+    bounded = {target: _bound(decision, levers[target]) for target, decision in decisions.items()}
+    shared, held = fleet.share(bounded, rules, snapshot, state.fleet_held_since)
+    final = tuple(_finish(shared[target], levers[target]) for target in sorted(shared))
     plan = Plan(snapshot.tick.at, final, sentence(final, held_since=held))
     return plan, DecideState(policy_states, guard_states, held)
 
@@ -142,19 +146,21 @@ class _Rung:
         return Why.STEADY
 
 
-def _finish(decision: Decision, rules: FleetRules) -> Decision:
-    """Hard bounds, and whether it is sent."""
-    pool = next(p for p in rules.pools if p.pool == decision.target.pool)
-    lever = pool.of(decision.target)
+def _bound(decision: Decision, lever: LeverRules) -> Decision:
+    """Hard bounds and quantum; a target that is off or unreadable is left as it is."""
     if decision.current is None or decision.final is None or lever.mode == Mode.OFF:
         return decision
-    # A value that stands is not moved by bounds alone in observe; in every other mode an illegal one is corrected.
     value, why = guards.bounds(lever.limits, decision.final)
-    if value != decision.final and why is not None:
-        step = Step("bounds", decision.final, value, why)
-        decision = replace(decision, final=value, why=why, steps=(*decision.steps, step))
-    moves = decision.final != decision.current
-    return replace(decision, send=moves and lever.mode in (Mode.PROTECT, Mode.AUTO))
+    if value == decision.final or why is None:
+        return decision
+    step = Step("bounds", decision.final, value, why)
+    return replace(decision, final=value, why=why, steps=(*decision.steps, step))
+
+
+def _finish(decision: Decision, lever: LeverRules) -> Decision:
+    """The last word of the bounds, and whether it is sent."""
+    decision = _bound(decision, lever)
+    return replace(decision, send=decision.changed and lever.mode in (Mode.PROTECT, Mode.AUTO))
 
 
 def _sane(proposal: Proposal) -> bool:

@@ -79,7 +79,7 @@ def bounds(limits: Limits, value: float) -> tuple[float, Why | None]:
         return clamped, Why.MIN_BOUND
     if clamped < rounded:
         return clamped, Why.MAX_BOUND
-    return clamped, Why.QUANTUM if not math.isclose(rounded, value, rel_tol=1e-12, abs_tol=1e-12) else None
+    return clamped, Why.QUANTUM if rounded != value else None
 
 
 # --- the guards --------------------------------------------------------------------------------------------------
