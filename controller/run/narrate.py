@@ -28,8 +28,9 @@ class Narrator:
         else:
             self.edges.fine("source", "source_recovered", at=at)
         self._targets(result, at)
+        before, self._said = self._said, {}  # made anew, so that targets that are gone are forgotten
         for decision in result.plan.decisions:
-            self._decision(decision)
+            self._decision(decision, before.get(decision.target))
         for applied in result.applied:
             self._outcome(applied, at)
 
@@ -55,13 +56,11 @@ class Narrator:
                 else:
                     self.edges.fine((pool, objective), "objective_seen", at=at, pool=pool, objective=objective)
 
-    def _decision(self, decision: Decision) -> None:
+    def _decision(self, decision: Decision, before: tuple[float | None, float | None, str] | None) -> None:
         """In observe mode the same wish comes back at every tick, so only a new wish is told."""
-        said = (decision.current, decision.final, decision.why.value)
-        if not decision.changed or self._said.get(decision.target) == said:
-            self._said[decision.target] = said
+        said = self._said[decision.target] = (decision.current, decision.final, decision.why.value)
+        if not decision.changed or before == said:
             return
-        self._said[decision.target] = said
         self._log.info(
             "decision",
             target=str(decision.target),

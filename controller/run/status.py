@@ -53,16 +53,17 @@ class Board:
         with self._lock:
             self._result, self._beat, self._error = result, monotonic, ""
             outcomes = {applied.target: applied for applied in result.applied}
+            before, self._said = self._said, {}  # made anew, so that targets that are gone are forgotten
             for decision in result.plan.decisions:
                 # A decision that repeats the previous one would bury those that matter.
-                said = (decision.final, decision.why.value)
-                if self._said.get(decision.target) != said:
-                    self._said[decision.target] = said
-                    entry = {"at": result.plan.at, **_decision(decision)}
-                    if decision.target in outcomes:
-                        applied = outcomes[decision.target]
-                        entry["outcome"] = {"outcome": applied.outcome.value, "detail": applied.detail}
-                    self._history.append(entry)
+                said = self._said[decision.target] = (decision.final, decision.why.value)
+                if before.get(decision.target) == said:
+                    continue
+                entry = {"at": result.plan.at, **_decision(decision)}
+                if decision.target in outcomes:
+                    applied = outcomes[decision.target]
+                    entry["outcome"] = {"outcome": applied.outcome.value, "detail": applied.detail}
+                self._history.append(entry)
 
     def missed(self, slots: int) -> None:
         """Slots passed without a tick."""

@@ -1,7 +1,12 @@
 """The daemon as a real process: real signals, real files, real HTTP."""
 
 import json
+import os
+import pty
+import re
 import signal
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -11,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from controller.run.daemon import Daemon
 from tests.support.lines import Program, program
+from tests.support.toy_loop import ToyConfig, build, load
 
 ROOT = Path(__file__).parents[2]
 Start = Callable[..., AbstractContextManager[Program]]
@@ -190,3 +197,34 @@ def test_logs_in_a_pipe_cannot_be_parsed(start: Start) -> None:
         assert daemon.end() == 0
     lines = [json.loads(text) for text in daemon.text]
     assert {"level", "timestamp", "event"} <= next(line for line in lines if line["event"] == "started").keys()
+
+
+def test_a_clock_that_steps_back_makes_the_loop_relive_the_past(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(config, interval=15)
+    now = [3600.0]
+    monkeypatch.setattr("controller.run.daemon.time.time", lambda: now[0])
+    daemon = Daemon(
+        path=config, load=lambda: load(config), build=build, describe=ToyConfig.settings, version="0.0", mode="live"
+    )
+    for now[0] in (3600.0, 3615.2, 15.0, 3614.0, 3615.3, 3630.1):
+        daemon._tick()  # noqa: SLF001 - what the scheduler would call, without its clock
+    daemon._server.close()  # noqa: SLF001 - it never ran
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [line["at"] for line in told if line["event"] == "begin"] == [3600.0, 3615.0, 3630.0]
+
+
+def test_a_terminal_shows_json() -> None:
+    """Readable on a terminal, without colours where NO_COLOR asks for none."""
+    ours, theirs = pty.openpty()
+    script = (
+        "from controller.run import logs; import structlog; logs.configure(); structlog.get_logger().info('hello', a=1)"
+    )
+    env = os.environ | {"NO_COLOR": "1", "TERM": "xterm"}
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, stderr=theirs, env=env, check=False)
+    os.close(theirs)
+    with open(ours, "rb", buffering=0) as terminal:
+        text = terminal.read(4096).decode()
+    assert done.returncode == 0
+    assert re.fullmatch(r"\S+Z \[info +\] hello +a=1\s+", text), text
