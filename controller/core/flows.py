@@ -1,6 +1,7 @@
 """What flows through a pool: offered, admitted and finished requests, tokens, and what went wrong."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from controller.core import queueing
 from controller.core.facts import Fact
@@ -42,10 +43,24 @@ def _aborts(j: Judge) -> Reading:
     if direct.state != State.UNSUPPORTED:
         return direct
     responses, finished, errors = map(j.count, (Fact.RESPONSES, Fact.FINISHED, Fact.ERRORS))
+    if responses.state == State.UNSUPPORTED and _nobody_left(j, finished):
+        return j.measured(Reading(State.OK, 0.0, window=j.covered, source="nobody left"))
     if responses.value is None or finished.value is None:
         return direct if responses.state == State.UNSUPPORTED else responses
     value = max(0.0, responses.value - finished.value - (errors.value or 0.0))
     return Reading(responses.state, value, window=j.covered, source=f"{responses.source} - {finished.source}")
+
+
+def _nobody_left(j: Judge, finished: Reading) -> bool:
+    """Whether no request ended in any way: none finished, and what is in flight never fell. The series of responses is
+    born with the first response, so where the HTTP layer says nothing before, this still tells that nobody went away.
+    """
+    if not j.fresh or finished.value != 0:
+        return False
+    inside = [entry.gauges for entry in j.history.within(j.now, j.window)]
+    gauges = [j.history.ends(j.now, j.window)[0], *reversed(inside)]
+    levels = [total(at.get(Fact.RUNNING), at.get(Fact.WAITING)) for at in gauges]
+    return all(a is not None and b is not None and a <= b for a, b in pairwise(levels))
 
 
 def _admitted(j: Judge) -> Reading:
