@@ -83,7 +83,9 @@ def doctor(
         failed = _page(read_text(exposition), engine, settings, as_json=as_json)
     elif settings is not None:
         findings: Sequence[Finding] = registry.tool("diagnose-prometheus")(
-            prometheus_settings(settings, prometheus), pool_needs(settings)
+            prometheus_settings(settings, prometheus),
+            pool_needs(settings),
+            window=min(pool.window for pool in settings.pools.values()),
         )
         failed = any(one.level == "error" for one in findings)
         if as_json:

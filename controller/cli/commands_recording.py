@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from controller import registry
-from controller.cli.terminal import out, progress
+from controller.cli.terminal import out, progress, warn
 from controller.cli.times import parse_duration, parse_time
 from controller.config import GovernorConfig, load, pool_needs
 from controller.core.errors import InputError
@@ -63,7 +63,9 @@ def record_range(
             if bar is not None and task is not None:
                 bar.update(task, completed=done, total=total)
 
-        registry.tool("record")(reach, needs, start, end, step or config.interval, path, progress=on_progress)
+        done = registry.tool("record")(reach, needs, start, end, step or config.interval, path, progress=on_progress)
+    for note in done.notes:
+        warn(note)
 
 
 def prometheus_settings(config: GovernorConfig, url: str | None) -> object:
