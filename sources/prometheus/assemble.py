@@ -77,9 +77,9 @@ def values(question: Question, rows: Iterable[Row], targets: Targets, edges: Map
     return found
 
 
-def common_edges(question: Question, rows: Iterable[Row], targets: Targets) -> dict[str, Edges]:
-    """From the answer to ``Question.grid``: per pool and part, the edges that every series has. "10" and "10.0" are one
-    edge."""
+def common_edges(question: Question, rows: Iterable[Row], targets: Targets, *, common: bool = True) -> dict[str, Edges]:
+    """From the answer to ``Question.grid``: per pool and part, the edges that every series has (or any, if not
+    `common`). "10" and "10.0" are one edge."""
     parts = {part.tag: part for part in question.parts}
     counts: dict[str, dict[str, dict[float, float]]] = {}
     for row, count in rows:
@@ -92,7 +92,7 @@ def common_edges(question: Question, rows: Iterable[Row], targets: Targets) -> d
             of[edge] = of.get(edge, 0.0) + count
     return {
         pool: {
-            tag: frozenset(edge for edge, count in of.items() if count == max(of.values()))
+            tag: frozenset(edge for edge, count in of.items() if not common or count == max(of.values()))
             for tag, of in by_tag.items()
         }
         for pool, by_tag in counts.items()

@@ -1,6 +1,6 @@
 """Discovery: which of the names that a family may read exist now, for which pools, scraped by which jobs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.core.facts import Fact
@@ -33,10 +33,29 @@ class Found:
         """The selector of the health of these targets."""
         return selector("up", one_of("job", self.jobs))
 
+    def joined(self, other: "Found") -> "Found":
+        """Both findings."""
+        pools = self.by_pool.keys() | other.by_pool.keys()
+        none: frozenset[str] = frozenset()
+        return Found(
+            self.names | other.names,
+            {pool: self.by_pool.get(pool, none) | other.by_pool.get(pool, none) for pool in pools},
+            self.named | other.named,
+            self.jobs | other.jobs,
+        )
 
-def question(family: Family) -> str:
-    """The query whose rows `read` understands. One row per name, job and pool."""
-    names = "|".join(literal(name) for name in _wanted(family))
+
+def unborn(family: Family, found: Found) -> tuple[str, ...]:
+    """Names that some pool does not expose while it exposes others. Most are of other versions and cost nothing to look
+    for again; a few are born with their first event, and must not wait for the next full look."""
+    if family.platform:
+        return ()
+    return tuple(name for name in _wanted(family) if any(name not in of for of in found.by_pool.values()))
+
+
+def question(family: Family, wanted: Sequence[str] = ()) -> str:
+    """The query whose rows `read` understands. One row per name, job and pool, for `wanted` names (all by default)."""
+    names = "|".join(literal(name) for name in wanted or _wanted(family))
     matchers: tuple[Matcher, ...] = (Matcher("__name__", "=~", names),)
     labels: tuple[str, ...] = ("__name__", "job")
     if not family.platform:

@@ -45,8 +45,8 @@ def read_range(
     step: float,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[float, list[Sample]]]:
-    """(unix seconds, samples) at start, start + step, ... up to end, in order, also where there is no sample. `progress`
-    gets the steps done and all steps. Raises PrometheusError: a recording with a hole would pass for an outage.
+    """(unix seconds, samples) at start, start + step, ... up to end, in order, also where nothing is. `progress` gets
+    the steps done and all steps. Raises PrometheusError: a recording with a hole would pass for an outage.
     """
     steps = math.floor((end - start) / step + 1e-9) + 1
     transport = Transport(config)

@@ -128,11 +128,17 @@ def _absent(pool: PoolNeeds, gathered: Gathered, got: Mapping[Fact, str]) -> tup
         for fact in wanted(pool) - got.keys():
             choice = family.contract.unsupported.get(fact) if fact not in served else resolved.get(fact)
             if isinstance(choice, str):
-                if fact in family.contract.candidates or fact not in served:
+                candidates = family.contract.candidates.get(fact, ())
+                if (candidates or fact not in served) and not _partly(candidates, names):
                     unsupported[fact] = choice
             elif choice is not None and (family.contract.engine, fact) in gathered.asked and _unborn(choice, names):
                 unborn[fact] = choice.metric
     return unsupported, unborn
+
+
+def _partly(candidates: Sequence[Candidate], names: frozenset[str]) -> bool:
+    """Whether a part of a sum is there: better that than nothing; the rest is zero, or served where nobody scrapes."""
+    return any(part.metric in names for candidate in candidates for part in candidate.plus)
 
 
 def _unborn(candidate: Candidate, names: frozenset[str]) -> bool:

@@ -10,7 +10,7 @@ from controller.core.observation import Observation
 from controller.core.ports import PoolNeeds
 from sources.prometheus.assemble import Edges, Values, common_edges, values
 from sources.prometheus.config import PrometheusConfig
-from sources.prometheus.discovery import Found, question, read
+from sources.prometheus.discovery import Found, question, read, unborn
 from sources.prometheus.errors import PrometheusError, TimedOut
 from sources.prometheus.family import Family, families
 from sources.prometheus.plan import Question, questions, sightings
@@ -100,18 +100,32 @@ class PrometheusSource:
     # --- the three rounds of a tick ---
 
     def _look(self, moment: float, until: float) -> None:
-        """Find out what exists, now and then. A failed look keeps the older finding, if there is one."""
-        due = [eyes for eyes in self._eyes if eyes.family.names() and self._is_due(eyes, moment)]
-        answers = self._all({str(i): question(eyes.family) for i, eyes in enumerate(due)}, moment, until)
-        for eyes, answer in zip(due, answers.values(), strict=True):
+        """Find out what exists: all of it now and then, and at each tick what was not there yet. A failed look keeps
+        the older finding, if there is one."""
+        asked: dict[str, str] = {}
+        for i, eyes in enumerate(self._eyes):
+            if not eyes.family.names():
+                continue
+            if self._is_due(eyes, moment):
+                asked[str(i)] = question(eyes.family)
+            elif names := unborn(eyes.family, eyes.found):
+                asked[f"new {i}"] = question(eyes.family, names)
+        for key, answer in self._all(asked, moment, until).items():
+            eyes = self._eyes[int(key.removeprefix("new "))]
+            whole = key.isdigit()
             if isinstance(answer, PrometheusError):
                 if eyes.looked_at is None:
                     raise answer
                 continue
-            eyes.found = read(eyes.family, answer.rows)
-            eyes.questions = questions(eyes.family, eyes.found)
-            eyes.looked_at = moment
-            eyes.edges.clear()
+            found = read(eyes.family, answer.rows)
+            if not whole:
+                found = eyes.found.joined(found)
+            else:
+                eyes.looked_at = moment
+                eyes.edges.clear()
+            if whole or found != eyes.found:
+                eyes.found = found
+                eyes.questions = questions(eyes.family, found)
 
     def _is_due(self, eyes: _Eyes, moment: float) -> bool:
         if eyes.looked_at is None or not eyes.found.names:
