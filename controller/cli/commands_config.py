@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.terminal import out, read_text, say, write_text
-from controller.config import json_schema, load
+from controller.cli.terminal import out, read_text, say, warn, write_text
+from controller.config import json_schema, load, without_actuator
+from controller.config.errors import dotted
 from controller.core.errors import InputError
 from controller.registry import DISTRIBUTION
 
@@ -27,7 +28,10 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="The config 
     config = load(file)
     levers = sum(len(pool.levers) for pool in config.pools.values())
     promises = sum(len(pool.objectives) for pool in config.pools.values())
-    out().print(f"{file}: good: {len(config.pools)} pools, {promises} objectives, {levers} levers", soft_wrap=True)
+    for finding in without_actuator(config):
+        warn(f"{file}: {dotted(finding.path)}: {finding.mistake}; {finding.mend} (not needed to rehearse)")
+    counts = (_count(len(config.pools), "pool"), _count(promises, "objective"), _count(levers, "lever"))
+    out().print(f"{file}: good: {', '.join(counts)}", soft_wrap=True)
 
 
 def schema() -> None:
@@ -67,3 +71,7 @@ def init(
 def version() -> None:
     """Prints the version."""
     sys.stdout.write(f"governor {installed(DISTRIBUTION)}\n")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -62,6 +62,8 @@ def explain(
             _print_tables(record, mine)
         else:
             lines = sentences(record.plan, record.applied, pool=pool, changes_only=changes, date=True)
+            if len(mine) > 1:
+                lines.insert(0, f"{clock(record.at, date=True)} {record.plan.summary}")
             for line in lines:
                 out().print(line, soft_wrap=True)
     if not shown and pool is not None and not changes:

@@ -88,6 +88,8 @@ def dry_run(
         finally:
             source.close()
     summary = summarise(trace)
+    if summary.ticks and summary.errors == summary.ticks:
+        raise InputError(f"dry-run: nothing could be read at any of {summary.ticks:,} ticks: {summary.error}")
     if as_json:
         write_line(sys.stdout, summary_json(summary))
     else:

@@ -94,10 +94,25 @@ def test_check_names_every_mistake_at_once(tmp_path: Path) -> None:
     assert re.search(r"bad\.yaml:\d+: pools\.tiny-llama\.levers\.replicas\.max: ", said)
 
 
+def test_check_says_that_a_lever_has_nothing_to_act_with() -> None:
+    done = governor("check", DEMO)
+    assert done.returncode == 0
+    assert "demo.yaml: good: 1 pool, 2 objectives, 1 lever" in done.stdout
+    assert "pools.tiny-llama.levers.replicas.actuator: is missing" in done.stderr
+
+
 def test_a_truncated_recording_is_told_and_not_rehearsed(tmp_path: Path) -> None:
     torn = tmp_path / "torn.jsonl.gz"
     torn.write_bytes(RECORDING.read_bytes()[:-5_000])
     assert "torn.jsonl.gz: damaged" in refused(governor("dry-run", "-c", DEMO, "-r", torn))
+
+
+def test_a_recording_of_another_fleet_is_not_a_quiet_success(tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(DEMO.read_text().replace("tiny-llama-random", "another-model"))
+    said = refused(governor("dry-run", "-c", other, "-r", RECORDING))
+    assert "nothing could be read at any of" in said
+    assert "matches the selector of any pool; its labels are" in said
 
 
 def test_something_that_is_no_recording_is_told(tmp_path: Path) -> None:
