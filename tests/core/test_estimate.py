@@ -1,0 +1,216 @@
+"""What is learned: the capacity of a replica, demand ahead, how long a replica takes to come."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.core import estimate, forecast
+from controller.core.estimate import EstimatorSpec, EstimatorState
+from controller.core.model import PoolReadings, Scope, TargetState
+from controller.core.ports import Estimate
+from controller.core.reading import Reading, State, ok
+from controller.core.signals import Signal
+from controller.core.slo import Objective
+from controller.core.step_model import Profile, Shape, capacity, per_sequence, proven, step_time
+
+ITL = Objective("itl", Signal.ITL, 0.05, 0.95, 60.0)
+PROFILE = Profile(a=0.01, b=0.0, c=0.0003, d=0.0, e=0.0, max_num_seqs=64)
+SPEC = EstimatorSpec("llm", (ITL,), PROFILE)
+NOW = 1_000_000.0
+
+
+def pool(
+    *, rate: float = 10.0, batch: float = 13.5, itl: float | None = None, waiting: float = 0.0, replicas: int = 1,
+    kv: float = 0.1, delay: float = 0.0,
+) -> PoolReadings:  # fmt: skip
+    """A pool of `replicas`, each with `batch` sequences, serving requests of 200 + 100 tokens."""
+    step = itl if itl is not None else 0.01 + 0.0003 * batch
+    return PoolReadings(
+        signals={
+            Signal.OFFERED_RATE: ok(rate), Signal.FINISHED_RATE: ok(rate), Signal.QUEUE_DEPTH: ok(waiting),
+            Signal.PROMPT_TOKEN_RATE: ok(rate * 200), Signal.GENERATION_TOKEN_RATE: ok(rate * 100),
+            Signal.RUNNING: ok(batch * replicas), Signal.KV_USAGE: ok(kv), Signal.QUEUE_DELAY: ok(delay),
+        },
+        latencies={Signal.ITL: {"mean": ok(step)}},
+        replicas={f"pod-{i}": Scope({Signal.QUEUE_DEPTH: ok(0.0)}) for i in range(replicas)},
+    )  # fmt: skip
+
+
+def learn(*pools: PoolReadings, spec: EstimatorSpec = SPEC, every: float = 15.0) -> tuple[Estimate, EstimatorState]:
+    state, made = EstimatorState(), None
+    for i, readings in enumerate(pools):
+        made, state = estimate.update(spec, readings, None, NOW + i * every, state)
+    assert made is not None
+    return made, state
+
+
+def test_step_time_by_hand() -> None:
+    """T = a + b*u/o*n + c*n + d*n*(p + o/2) + e*u*(cached + u/2)/o*n, by hand for round numbers."""
+    profile, shape = Profile(1.0, 0.1, 0.2, 0.01, 0.001), Shape(prompt=100.0, output=50.0, hit_rate=0.2)
+    by_hand = 0.1 * 80 / 50 + 0.2 + 0.01 * 125 + 0.001 * 80 * (20 + 40) / 50
+
+    assert per_sequence(profile, shape) == pytest.approx(by_hand)
+    assert step_time(profile, shape, 3.0, kappa=2.0) == pytest.approx(2 * (1.0 + 3 * by_hand))
+
+
+@pytest.mark.parametrize(
+    ("target", "kv", "full", "limit", "sequences"),
+    [
+        (None, None, None, "slots", 64.0),
+        (0.04, None, None, "slots", 64.0),
+        (0.02, None, None, "latency", (0.75 * 0.02 - 0.01) / 0.0003),
+        (None, 20.0, None, "kv", 18.0),
+        (None, None, 8.0, "slots", 8.0),
+    ],
+)
+def test_the_tightest_constraint_is_the_operating_point(
+    target: float | None, kv: float | None, full: float | None, limit: str, sequences: float
+) -> None:
+    found = capacity(PROFILE, Shape(200.0, 100.0), 1.0, target, kv, full)
+
+    assert found.limit == limit
+    assert found.sequences == pytest.approx(sequences)
+    assert found.rate == pytest.approx(found.sequences / (100 * (0.01 + 0.0003 * found.sequences)))
+
+
+def test_a_kv_signal_alone_is_blind_when_the_engine_is_bound_by_compute() -> None:
+    """The WVA lesson: 20 % of the KV cache used, and no room left for latency."""
+    made, _ = learn(*[pool(rate=20.0, batch=55.0, kv=0.2)] * 10)
+
+    assert made.demand is not None
+    assert made.demand > 0.9
+    assert made.evidence["demand_kv"] < 0.3
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.0, 1.4])
+def test_kappa_finds_a_model_that_is_wrong_in_scale(factor: float) -> None:
+    made, _ = learn(*[pool(itl=factor * (0.01 + 0.0003 * 13.5))] * 60)
+
+    assert made.kappa == pytest.approx(factor, rel=0.02)
+
+
+def test_kappa_rests_while_the_batch_ramps_or_replicas_come() -> None:
+    """dynamo#12430: cold-start samples poisoned the capacity model and decode over-scaled."""
+    ramp = [pool(batch=4.0 * 1.6**i, itl=0.5) for i in range(6)]
+    grow = [pool(replicas=1 + i, itl=0.5) for i in range(6)]
+
+    assert learn(*ramp)[0].kappa == 1.0
+    assert learn(*grow)[0].kappa == 1.0
+
+
+def test_one_absurd_latency_moves_kappa_within_its_bounds() -> None:
+    made, _ = learn(*[pool()] * 20, pool(itl=900.0))
+
+    assert made.kappa < 1.2
+
+
+def test_the_batch_at_which_many_wait_for_long_is_the_limit() -> None:
+    made, _ = learn(*[pool(batch=4.0, waiting=20.0, delay=60.0)] * 3, spec=replace(SPEC, profile=None))
+
+    assert made.evidence["unit_sequences"] == 4.0
+
+
+def test_a_short_queue_between_two_steps_is_no_limit() -> None:
+    made, _ = learn(*[pool(batch=4.0, waiting=3.0, delay=0.2)] * 5, spec=replace(SPEC, profile=None))
+
+    assert made.evidence["unit_sequences"] > 20.0
+
+
+def test_what_was_never_shown_is_not_proven() -> None:
+    shape = Shape(200.0, 100.0)
+    at = capacity(PROFILE, shape, 1.0, None, None)
+
+    assert proven(PROFILE, shape, 1.0, at, seen=30.0) == pytest.approx(39.0 / (100 * (0.01 + 0.0003 * 39)))
+    assert proven(PROFILE, shape, 1.0, at, seen=None) == pytest.approx(16.0 / (100 * (0.01 + 0.0003 * 16)))
+    assert proven(PROFILE, shape, 1.0, at, seen=500.0) == at.rate
+
+
+def test_unreadable_demand_is_unknown_and_not_zero() -> None:
+    silent = PoolReadings(signals={Signal.OFFERED_RATE: Reading(State.MISSING)})
+    made, _ = learn(pool(), silent)
+
+    assert made.offered is None
+    assert made.forecast is None
+    assert not made.trusted
+
+
+def test_a_quiet_pool_is_trusted_even_before_anything_was_learned() -> None:
+    idle = PoolReadings(signals={Signal.OFFERED_RATE: ok(0.0), Signal.QUEUE_DEPTH: ok(0.0)})
+
+    assert learn(idle)[0].trusted
+
+
+def test_retries_are_not_demand() -> None:
+    """A retry storm must not order hardware for requests that exist once."""
+    stormy = pool(rate=20.0)
+    stormy = replace(stormy, signals={**stormy.signals, Signal.RETRY_SHARE: ok(0.5)})
+
+    assert learn(stormy)[0].offered == pytest.approx(10.0)
+
+
+def test_cold_start_is_measured_from_the_raise_to_that_many_serving() -> None:
+    state, horizons = EstimatorState(), []
+    for i, (wanted, serving) in enumerate([(1, 1), (2, 1), (2, 1), (2, 2), (3, 2), (3, 3), (4, 3), (4, 3), (4, 4)]):
+        made, state = estimate.update(SPEC, pool(replicas=serving), TargetState(float(wanted)), NOW + 60.0 * i, state)
+        horizons.append(made.horizon)
+
+    assert state.lags == (120.0, 60.0, 120.0)
+    assert horizons[0] == SPEC.cold_start + SPEC.lead
+    assert horizons[-1] == 120.0 + SPEC.lead
+
+
+def test_a_burning_budget_asks_for_a_margin() -> None:
+    burn = {"ttft": {"1h": ok(20.0, count=500.0), "5m": ok(20.0), "6h": ok(1.0), "30m": ok(1.0)}}
+
+    assert learn(replace(pool(), burn=burn))[0].margin > 0
+    few = {"ttft": {"1h": ok(20.0, count=20.0), "5m": ok(20.0)}}
+    assert learn(replace(pool(), burn=few))[0].margin == 0
+
+
+# --- forecast ----------------------------------------------------------------------------------------------------
+
+
+def predict(values: list[float], horizon: float = 300.0, step: float = 60.0) -> forecast.Forecast:
+    state, made = forecast.ForecastState(), None
+    for i, value in enumerate(values):
+        made, state = forecast.update(state, NOW + i * step, value, horizon, 0.9)
+    assert made is not None
+    return made
+
+
+def test_a_steady_load_is_expected_to_stay() -> None:
+    made = predict([20.0] * 40)
+
+    assert made.value == pytest.approx(20.0)
+    assert made.upper == pytest.approx(20.0, rel=1e-6)
+
+
+def test_a_ramp_is_expected_to_go_on_for_a_while() -> None:
+    rising = [10.0 * 1.05**i for i in range(40)]
+
+    assert predict(rising).value > rising[-1] * 1.1
+
+
+def test_noise_buys_a_margin_and_calm_does_not() -> None:
+    noisy = [20.0 * (1.3 if i % 3 == 0 else 0.9) for i in range(80)]
+
+    assert predict(noisy).upper > predict(noisy).value * 1.05
+
+
+def test_silence_forecasts_silence_and_the_first_load_has_no_trend() -> None:
+    assert predict([5.0] * 10 + [0.0]).upper == 0.0
+    assert predict([0.0] * 10 + [16.0]).value == pytest.approx(16.0)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.floats(1, 3600), st.floats(0.5, 600))
+def test_a_forecast_is_finite_and_never_beyond_twice_the_last_value(
+    values: list[float], horizon: float, step: float
+) -> None:
+    made = predict(values, horizon, step)
+
+    assert math.isfinite(made.upper)
+    assert 0 <= made.value <= made.upper + 1e-9
+    assert made.upper <= 2 * values[-1] * (1 + 1e-9) + 1e-5

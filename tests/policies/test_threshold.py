@@ -1,0 +1,82 @@
+"""Two thresholds, two dwell times: the law that everybody can check by eye."""
+
+import pytest
+
+from controller.core.model import Ask, Lever, Target, TargetState, Tick
+from controller.core.ports import Balance, Brief, Estimate, Limits, View
+from controller.core.reading import Reading, State, ok
+from controller.core.why import Why
+from policies.threshold import Threshold
+from tests.support.cases import NOW, healthy
+
+TARGET = Target("llm", Lever.REPLICAS)
+BRIEF = Brief(Balance(0.0, 0.0), 0.0)
+KV = Threshold.Config(signal="kv_usage", upper=0.8, lower=0.5, dwell_up=30.0, dwell_down=300.0)
+
+
+def run(config: Threshold.Config, *readings: tuple[float, Reading]) -> list[tuple[float, Why]]:
+    """(seconds, reading) pairs; the value stays at 4."""
+    law = Threshold(config)
+    state, out = law.initial(), []
+    for at, reading in readings:
+        pool = healthy(**{config.signal: reading})
+        view = View(Tick(1, NOW + at), pool, {TARGET: TargetState(4.0)}, {TARGET: Limits(1, 9)}, Estimate())
+        proposals, state = law.propose(view, (), BRIEF, state)
+        out.append((proposals[0].value if proposals[0].ask == Ask.SET else -proposals[0].value, proposals[0].why))
+    return out
+
+
+def test_the_signal_must_stay_above_for_the_whole_dwell() -> None:
+    held = run(KV, (0, ok(0.9)), (15, ok(0.9)), (30, ok(0.9)))
+    broken = run(KV, (0, ok(0.9)), (15, ok(0.7)), (30, ok(0.9)))
+
+    assert [value for value, _ in held] == [4.0, 4.0, 5.0]
+    assert held[-1][1] == Why.ABOVE_THRESHOLD
+    assert [value for value, _ in broken] == [4.0, 4.0, 4.0]
+
+
+def test_dwell_is_time_and_not_ticks() -> None:
+    """ray: delays counted in ticks were wrong whenever ticks were late."""
+    assert run(KV, (0, ok(0.9)), (600, ok(0.9)))[-1][0] == 5.0
+    assert run(KV, *[(i * 0.1, ok(0.9)) for i in range(100)])[-1][0] == 4.0
+
+
+def test_between_the_thresholds_nothing_moves() -> None:
+    assert {value for value, _ in run(KV, *[(i * 60.0, ok(0.65)) for i in range(20)])} == {4.0}
+
+
+def test_below_for_long_enough_relaxes() -> None:
+    assert run(KV, (0, ok(0.1)), (300, ok(0.1)))[-1] == (3.0, Why.BELOW_THRESHOLD)
+
+
+def test_a_gap_starts_the_dwell_anew_and_asks_for_a_floor() -> None:
+    """Dwell must not run while nobody looks."""
+    seen = run(KV, (0, ok(0.1)), (200, Reading(State.MISSING)), (310, ok(0.1)))
+
+    assert seen[1] == (-4.0, Why.MISSING)
+    assert seen[2] == (4.0, Why.STEADY)
+
+
+def test_an_untrusted_low_signal_does_not_relax() -> None:
+    seen = run(KV, (0, Reading(State.PARTIAL, 0.1)), (300, Reading(State.PARTIAL, 0.1)))
+
+    assert seen[-1][0] == -4.0
+
+
+def test_a_queue_is_judged_per_replica() -> None:
+    config = Threshold.Config(signal="queue_depth", upper=5.0, lower=1.0, per_replica=True)
+
+    assert run(config, (0, ok(19.0)))[-1][0] == 4.0
+    assert run(config, (0, ok(21.0)))[-1][0] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"signal": "kv", "upper": 0.8, "lower": 0.5}, "unknown signal 'kv'"),
+        ({"signal": "kv_usage", "upper": 0.5, "lower": 0.8}, "must be below upper"),
+    ],
+)
+def test_a_config_that_would_swing_is_refused(config: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Threshold(Threshold.Config(**config))  # type: ignore[arg-type]
