@@ -1,6 +1,5 @@
 """Values in a file that another program reads: replaced as a whole by rename, then an optional reload command."""
 
-import hashlib
 import json
 import math
 import os
@@ -65,10 +64,6 @@ class _Content:
     keys: Mapping[str, Any]
     by: str = ""
 
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.raw or b"").hexdigest()
-
 
 class File:
     """A batch is one write: all of its values or none. Keys of others are kept (comments in YAML are not)."""
@@ -81,7 +76,6 @@ class File:
         self._targets = frozenset(binding.targets)
         self._levers = tuple(sorted({t.lever for t in binding.targets}, key=list(Lever).index))
         self._memory = Memory(config.yield_for)
-        self._seen: dict[Target, str] = {}  # digest of the content in which each target was seen last
 
     def describe(self) -> Description:
         c = self._config
@@ -154,9 +148,7 @@ class File:
         if value is None:
             error = f"{self._path} has no finite number for {target}; write one, or set initial"
             return self._memory.state(target, None, now, error=error)
-        if self._seen.get(target) != content.digest:  # the same bytes cannot be somebody else's change
-            self._seen[target] = content.digest
-            self._memory.saw(target, value, now, content.by)
+        self._memory.saw(target, value, now, content.by)
         return self._memory.state(target, value, now)
 
     # --- writing ------------------------------------------------------------------------------------------------
@@ -185,7 +177,6 @@ class File:
             os.fsync(folder)
         finally:
             os.close(folder)
-        self._seen = dict.fromkeys(self._targets, hashlib.sha256(data).hexdigest())
 
     def _reload(self, decisions: Sequence[Decision], before: _Content, now: float) -> Sequence[Applied]:
         if not self._config.reload:

@@ -57,16 +57,10 @@ class Memory:
             known = replace(known, expected=known.expected | {value})
         self._known[target] = known
 
-    def outcome(self, target: Target) -> Outcome | None:
-        return self._get(target).outcome
-
     def value(self, target: Target) -> float | None:
         """The one value known to be in force, None when there is none or two are possible."""
         expected = self._get(target).expected
         return next(iter(expected)) if len(expected) == 1 else None
-
-    def changed_at(self, target: Target) -> float | None:
-        return self._get(target).changed_at
 
     def state(
         self,

@@ -216,9 +216,7 @@ class Cluster:
         try:
             data = send().data
         except self._refused as error:
-            fault = _fault(what, lost, error)
-            self._silent = fault.status == 0
-            raise fault from error
+            raise _fault(what, lost, error) from error
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as error:
             self._silent = True
             raise Fault(Outcome.FAILED, f"{what}: the API server cannot be reached: {error}") from error

@@ -1,5 +1,7 @@
 """Disasters of scaling through Kubernetes, each against a fake API server that the real client talks to."""
 
+import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -283,6 +285,26 @@ def test_an_admission_webhooks_words_reach_the_operator(kube: FakeKube) -> None:
     (applied,) = apply(actuator(kube), decide(LLAMA, 4, 6))
     assert applied.outcome is Outcome.REFUSED
     assert "8 GPUs at most" in applied.detail
+
+
+def test_a_broken_tls_handshake_is_a_failure_since_nothing_was_sent(kube: FakeKube) -> None:
+    config = Path(kube.kubeconfig)
+    config.write_text(config.read_text().replace("http://", "https://"))
+    hands = actuator(kube)
+    (applied,) = apply(hands, decide(LLAMA, 4, 6))
+    assert applied.outcome is Outcome.FAILED
+    assert "not trusted" in applied.detail
+    assert "not trusted" in read(hands).error
+
+
+def test_nobody_listening_is_a_failure_that_says_so(kube: FakeKube) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        config = Path(kube.kubeconfig)
+        config.write_text(re.sub(r"127\.0\.0\.1:\d+", f"127.0.0.1:{free.getsockname()[1]}", config.read_text()))
+    (applied,) = apply(actuator(kube), decide(LLAMA, 4, 6))
+    assert applied.outcome is Outcome.FAILED
+    assert "cannot be reached" in applied.detail
 
 
 # --- reading -----------------------------------------------------------------------------------------------------

@@ -90,6 +90,11 @@ def test_nobody_listening_is_a_failure_and_not_an_unknown_that_blocks(end: Endpo
     assert "cannot connect" in applied.detail
 
 
+def test_a_broken_tls_handshake_is_a_failure_since_nothing_was_sent(end: Endpoint) -> None:
+    applied = apply_one(webhook(end, url=end.url.replace("http://", "https://")), decide(LLAMA, 4, 6))
+    assert applied.outcome is Outcome.FAILED
+
+
 def test_a_lost_answer_is_sent_once_and_found_by_verify(end: Endpoint) -> None:
     hands = webhook(end)
     hands.read([LLAMA], NOW)
