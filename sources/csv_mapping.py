@@ -50,12 +50,13 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class FactColumn:
     """One fact. `kind`: gauge; counter (cumulative); rate (events per `per` seconds); mean (of `count` events, which
-    are a rate)."""
+    are a rate). `late` when the number moves only as requests end, so that it does not show work in progress."""
 
     fact: Fact
     kind: str
     value: Column
     count: Column | None = None
+    late: bool = False
 
     @property
     def origin(self) -> str:
@@ -145,7 +146,7 @@ def _fact(name: str, raw: Any, place: str) -> FactColumn:
     if name not in set(Fact):
         raise ValueError(f"{place}: there is no such fact; there are {', '.join(sorted(Fact))}")
     fact = Fact(name)
-    _keys(raw, {"column", "times", "scale", "per", "null", "thousandths_above", "kind", "count"}, place)
+    _keys(raw, {"column", "times", "scale", "per", "null", "thousandths_above", "kind", "count", "late"}, place)
     allowed = {Kind.GAUGE: ("gauge",), Kind.COUNTER: ("rate", "counter"), Kind.HISTOGRAM: ("mean",)}[fact.kind]
     kind = raw.get("kind", allowed[0])
     if kind not in allowed:
@@ -153,11 +154,13 @@ def _fact(name: str, raw: Any, place: str) -> FactColumn:
     if (kind == "mean") != ("count" in raw):
         raise ValueError(f"{place}: a mean needs the `count` of what it is the mean of, and nothing else has one")
     count = _column(raw["count"], f"{place}.count") if kind == "mean" else None
-    return FactColumn(fact, kind, _column(raw, place), count)
+    if not isinstance(late := raw.get("late", False), bool):
+        raise ValueError(f"{place}.late: must be true or false")
+    return FactColumn(fact, kind, _column(raw, place), count, late)
 
 
 def _column(raw: Any, place: str) -> Column:
-    _keys(raw, {"column", "times", "scale", "per", "null", "thousandths_above", "kind", "count"}, place)
+    _keys(raw, {"column", "times", "scale", "per", "null", "thousandths_above", "kind", "count", "late"}, place)
     per = _number(raw, "per", 1.0, place)
     if per <= 0:
         raise ValueError(f"{place}.per: must be seconds above 0")

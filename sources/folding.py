@@ -19,6 +19,7 @@ from sources.selection import Entry, Selection
 
 Scope = tuple[int, str, str]  # (pool, "pool" | "replica" | "tenant", name)
 Indexes = NDArray[np.intp]
+Told = tuple[dict[Fact, str], dict[Fact, str], frozenset[Fact]]  # unsupported, sources, late
 
 
 class Block(NamedTuple):
@@ -56,7 +57,7 @@ class Fold:
 
     def __init__(self, selection: Selection, layout: Layout, needs: Sequence[PoolNeeds], pool_first: bool) -> None:
         self.selection = selection
-        self.told: dict[int, tuple[dict[Fact, str], dict[Fact, str]]] = {}  # a cache of its user, per pool
+        self.told: dict[int, Told] = {}  # a cache of its user, per pool
         cumulative = [e for e in selection.entries if e.fact.kind is not Kind.GAUGE and e.slot != "gate"]
         ranked = sorted((_child(e, layout), _rung(e), number) for number, e in enumerate(cumulative))
         keys = [child for child, _, _ in ranked]

@@ -190,7 +190,9 @@ def _write(path: Path, name: str, run: _Run, plan: ImportMapping, csvs: Sequence
     source = ", ".join(path.name for path in csvs) + (f": {name}" if name else "")
     layout = Layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with RecordingWriter(path, Header("facts", interval, source=source, comment=plan.comment, facts=origin)) as writer:
+    late = tuple(sorted({one.fact.value for table in plan.tables for one in table.facts if one.late}))
+    header = Header("facts", interval, source=source, comment=plan.comment, facts=origin, late=late)
+    with RecordingWriter(path, header) as writer:
         for at in times:
             writer.write(layout.frame(at, run.samples[at]))
     notes = []

@@ -19,7 +19,7 @@ from sources.exposition import ExpositionError, parse
 from sources.frames import Layout, Sample, labels
 from sources.imported import Imported, ImportFailed
 from sources.recording_file import Header, RecordingWriter
-from sources.selection import sample_names
+from sources.roles import sample_names
 
 _SCRAPE = re.compile(r"#\s*SCRAPE\s+(\S+)\s*")
 _MILLISECONDS = 1e11  # as seconds this is the year 5138

@@ -4,7 +4,7 @@ Used by recordings and by direct scrapes. Increments are formed between consecut
 taken, so the choice of tick boundaries changes nothing but the partition.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ from controller.core.observation import Facts, HistogramIncrement, Observation, 
 from controller.core.ports import PoolNeeds
 from sources import facts
 from sources.contracts.late import late_facts
-from sources.folding import Fold, Scope, gauges_by_scope, merge
+from sources.folding import Fold, Scope, Told, gauges_by_scope, merge
 from sources.frames import Frame, Layout, Values
 from sources.selection import Selector, Target
 
@@ -45,8 +45,8 @@ class Increments:
     """Turns frames into observations. Not thread-safe.
 
     Longer than `longest_gap` seconds without a frame are bridged by no increment. `recorded` is given for recordings of
-    facts: what each fact was read from. There a series without a replica speaks for the whole pool, and the replicas'
-    own series are not added to it.
+    facts: what each fact was read from, with those that are known at a request's end in `late`. There a series without
+    a replica speaks for the whole pool, and the replicas' own series are not added to it.
     """
 
     def __init__(
@@ -54,11 +54,13 @@ class Increments:
         needs: Sequence[PoolNeeds],
         *,
         recorded: Mapping[str, str] | None = None,
+        late: Iterable[str] = (),
         longest_gap: float = LONGEST_GAP,
     ) -> None:
         self._needs = tuple(needs)
         self._selector = Selector(self._needs, None if recorded is None else facts.contract(recorded))
         self._recorded = recorded
+        self._late = frozenset(Fact(name) for name in late)
         self._pool_first = recorded is not None
         self._longest_gap = longest_gap
         self._plans: dict[tuple[int, bytes], Fold] = {}
@@ -239,43 +241,60 @@ class Increments:
         targets = self._targets.get(pool, {})
         if self._pool_first and any(targets.values()):
             targets = {target: replica for target, replica in targets.items() if replica}  # the pool's row is no target
+        endpoints: dict[str, list[Target]] = {}
+        for target, replica in targets.items():
+            endpoints.setdefault(replica, []).append(target)
         started = {target: value for number, target in self._starts if (value := self._value(number)) is not None}
         fold = self._fold
         sources: Mapping[Fact, str] = {}
+        late: frozenset[Fact] = frozenset()
         failed: dict[Fact, str] = {}
         if fold is not None and pool in self._targets:
-            self._reasons[pool], sources = self._told(pool, fold)
+            self._reasons[pool], sources, late = self._told(pool, fold)
         else:
             failed = dict.fromkeys(need.facts, f"no series matches the selector of pool {need.pool}")
         return PoolFacts(
             histograms=own.histograms,
             counters=own.counters,
             gauges=own.gauges,
-            replicas={name: self._replica(pool, name, at, scoped, started) for name in sorted(members)},
+            replicas={
+                name: self._replica(pool, name, at, scoped, started, endpoints.get(name, ()))
+                for name in sorted(members)
+            },
             tenants={
                 name: Facts(one.histograms, one.counters, one.gauges)
                 for name in sorted(tenants)
                 for one in (scoped[pool, "tenant", name],)
             },
             sources=sources,
-            late=late_facts(need.engine, sources),
+            late=late,
             unsupported=self._reasons.get(pool, {}),
             failed=failed,
             targets_up=sum(health.get(target, False) for target in targets) if health else None,
             targets_down=sum(not health.get(target, True) for target in targets),
         )
 
-    def _told(self, pool: int, fold: Fold) -> tuple[dict[Fact, str], dict[Fact, str]]:
-        """Why facts of a pool are unsupported, and where the others come from: the same while the series are."""
+    def _told(self, pool: int, fold: Fold) -> Told:
+        """Why facts of a pool are unsupported, where the others come from, and which are late: the same while the
+        series are."""
         if pool not in fold.told:
             names = {fact: ", ".join(names) for (of, fact), names in fold.selection.sources.items() if of == pool}
             if self._recorded is not None:
                 names = {fact: self._recorded[fact.value] for fact in names}
-            fold.told[pool] = self._selector.unsupported(pool, fold.selection), names
+                late = self._late & names.keys()
+            else:
+                late = late_facts(self._needs[pool].engine, names)
+            fold.told[pool] = self._selector.unsupported(pool, fold.selection), names, late
         return fold.told[pool]
 
     def _replica(
-        self, pool: int, name: str, at: float, scoped: Mapping[Scope, _Scoped], started: Mapping[Target, float]
+        self,
+        pool: int,
+        name: str,
+        at: float,
+        scoped: Mapping[Scope, _Scoped],
+        started: Mapping[Target, float],
+        endpoints: Sequence[Target],
     ) -> ReplicaFacts:
         need = self._needs[pool]
         member = self._replicas[pool, name]
@@ -284,7 +303,8 @@ class Increments:
             one.histograms,
             one.counters,
             one.gauges,
-            up=self._health.get(member.target, member.seen == self._newest),
+            # With several endpoints (data-parallel ranks) it is as healthy as its worst one.
+            up=all(self._health.get(target, member.seen == self._newest) for target in endpoints),
             age=max(0.0, at - member.seen),
             started_at=started.get(member.target),
             role=member.labels.get(need.role_label, "") if need.role_label else "",

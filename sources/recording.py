@@ -43,6 +43,7 @@ class RecordingSource:
         self._increments = Increments(
             needs,
             recorded=header.facts if header.kind == "facts" else None,
+            late=header.late,
             longest_gap=max(LONGEST_GAP, 5 * self._interval),
         )
         self._layout = Layout()

@@ -39,7 +39,7 @@ class Header:
     """The first line. `kind` is "series" (raw series, read by metric contracts) or "facts" (imported columns).
 
     `interval` is the usual distance of frames in seconds; `created` an ISO 8601 time, informative; `facts` tells, for a
-    recording of facts, what each fact was read from.
+    recording of facts, what each fact was read from, and `late` which of them are known only at a request's end.
     """
 
     kind: str
@@ -49,6 +49,7 @@ class Header:
     comment: str = ""
     engines: tuple[str, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)
+    late: tuple[str, ...] = ()
 
 
 class RecordingWriter:
@@ -212,7 +213,7 @@ class Recording:
         known = {entry.name for entry in fields(Header)}
         try:
             header = Header(**{name: value for name, value in content.items() if name in known})
-            header = replace(header, engines=tuple(header.engines))
+            header = replace(header, engines=tuple(header.engines), late=tuple(header.late))
         except TypeError as error:
             raise self._broken(1, str(error)) from error
         if header.kind not in ("series", "facts"):

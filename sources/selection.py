@@ -19,6 +19,7 @@ from sources.contracts import engines, load
 from sources.contracts.contract import Candidate, Contract
 from sources.contracts.resolve import resolve
 from sources.frames import Layout, SeriesKey, Values
+from sources.roles import Use, announcing, best, member_of, roles, slot_of
 from sources.workloads import fits, workload_replica
 
 Target = tuple[str, str]  # (job, instance)
@@ -31,16 +32,6 @@ def accepts(matcher: Matcher) -> Callable[[str], bool]:
         return lambda value: (value == matcher.value) == (matcher.op == "=")
     pattern = re.compile(matcher.value)
     return lambda value: (pattern.fullmatch(value) is not None) == (matcher.op == "=~")
-
-
-class Use(NamedTuple):
-    """A role that a metric name plays: a part of a candidate of a fact, and what it is to it."""
-
-    fact: Fact
-    rank: int
-    part: int
-    candidate: Candidate
-    role: str  # value | bucket | count | sum | over
 
 
 class Entry(NamedTuple):
@@ -71,6 +62,7 @@ class Selection:
     entries: list[Entry] = field(default_factory=list)
     zeros: set[tuple[int, str, Fact]] = field(default_factory=set)
     sources: dict[tuple[int, Fact], dict[str, None]] = field(default_factory=dict)
+    given: set[tuple[int, Fact]] = field(default_factory=set)
     targets: dict[int, dict[Target, str]] = field(default_factory=dict)
     replicas: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)  # its labels
     names: dict[tuple[int, str], set[str]] = field(default_factory=dict)  # (pool, contract) -> names seen
@@ -116,7 +108,7 @@ class Selector:
         for fact in sorted(facts):
             for rank, candidate in enumerate(contract.candidates[fact]):
                 for part, piece in enumerate(candidate.parts):
-                    for name, role in _roles(piece):
+                    for name, role in roles(piece):
                         uses = self._uses.setdefault(name, {}).setdefault(contract.engine, [])
                         if (use := Use(fact, rank, part, piece, role)) not in uses:
                             uses.append(use)
@@ -124,7 +116,7 @@ class Selector:
                         low = -np.inf if piece.ignore_below is None else piece.ignore_below
                         high = np.inf if piece.ignore_above is None else piece.ignore_above
                         self._ignored[piece.metric] = (low, high)
-                for spelling, name in _announcing(candidate):
+                for spelling, name in announcing(candidate):
                     self._announces[spelling] = name
                     self._bare |= {spelling} if candidate.no_model else set()
                     self._uses.setdefault(spelling, {}).setdefault(contract.engine, [])
@@ -182,7 +174,8 @@ class Selector:
         for engine, (contract, facts) in homes.items():
             if names := found.names.get((pool, engine)):
                 chosen = resolve(contract, names)
-                reasons.update({fact: why for fact in facts if isinstance(why := chosen[fact], str)})
+                absent = {fact for fact in facts if (pool, fact) not in found.given}
+                reasons.update({fact: why for fact in absent if isinstance(why := chosen[fact], str)})
         given = frozenset[Fact]().union(*(facts for _, facts in homes.values()))
         own = self._engines[pool]
         reasons.update({fact: own.unsupported[fact] for fact in self._wanted[pool] - given if fact in own.unsupported})
@@ -227,8 +220,9 @@ class Selector:
             for use in uses:
                 tenant = labels.get(need.tenant_label, "") if use.fact in need.tenant_facts else ""
                 if use.fact in facts and _passes(use.candidate, labels) and fits(use.candidate, need, labels):
-                    slot = _slot(use, labels)
-                    member = _member(use, name, labels, replica)
+                    slot, member = slot_of(use, labels), member_of(use, name, labels, replica)
+                    if slot is None:
+                        continue
                     found.entries.append(
                         Entry(pool, use.fact, use.rank, use.part, use.candidate, replica, tenant, slot, member, number)
                     )
@@ -261,7 +255,7 @@ class Selector:
             for engine, names in by_engine.items():
                 contract, facts = self._homes[pool][engine]
                 for fact in facts:
-                    rank = _best(contract.candidates[fact], names, self.needs[pool])
+                    rank = best(contract.candidates[fact], names, self.needs[pool])
                     if rank is None:
                         continue
                     chosen = contract.candidates[fact][rank]
@@ -269,6 +263,7 @@ class Selector:
                     if names.intersection(chosen.born_with):
                         found.zeros.add((pool, replica, fact))
                     found.sources.setdefault((pool, fact), {})[chosen.metric] = None
+                    found.given.add((pool, fact))
         found.entries = [e for e in found.entries if ranks.get((e.pool, e.replica, e.fact)) == e.rank]
 
     def _gate(self, layout: Layout, present: Sequence[int], found: Selection) -> None:
@@ -293,66 +288,9 @@ class Selector:
                 found.entries.append(entry._replace(slot="gate", series=number))
 
 
-def sample_names(contract: Contract) -> frozenset[str]:
-    """Every sample name that any fact of a contract can be read from, partners and targets' health included."""
-    names = {"up", "process_start_time_seconds"}
-    for candidates in contract.candidates.values():
-        for candidate in candidates:
-            names.update(spelling for spelling, _ in _announcing(candidate))
-            for piece in candidate.parts:
-                names.update(name for name, _ in _roles(piece))
-                names.update({piece.only_with.metric} if piece.only_with else ())
-    return frozenset(names)
-
-
-def _announcing(candidate: Candidate) -> list[tuple[str, str]]:
-    """Sample names that show a name in `born_with` to be there: itself, or the count of a histogram of that name."""
-    return [(f"{name}{suffix}", name) for name in candidate.born_with for suffix in ("", "_count")]
-
-
-def _roles(piece: Candidate) -> list[tuple[str, str]]:
-    if piece.kind == "histogram":
-        return [
-            (f"{piece.metric}_bucket", "bucket"),
-            (f"{piece.metric}_count", "count"),
-            (f"{piece.metric}_sum", "sum"),
-        ]
-    if piece.kind == "mean":
-        return [(piece.metric, "sum"), (piece.count_metric, "count")]
-    return [(piece.metric, "value"), *([(piece.over.metric, "over")] if piece.over else [])]
-
-
 def _passes(candidate: Candidate, labels: dict[str, str]) -> bool:
     return all(accepts(matcher)(labels.get(matcher.label, "")) for matcher in candidate.where)
 
 
 def _by_model(contract: Contract, need: PoolNeeds) -> bool:
     return any(matcher.label == contract.model_label for matcher in need.matchers)
-
-
-def _slot(use: Use, labels: dict[str, str]) -> float | str:
-    # "10" and "10.0" are one edge, whichever client library wrote it.
-    return float(labels.get("le", "nan")) * use.candidate.scale if use.role == "bucket" else use.role
-
-
-def _member(use: Use, name: str, labels: dict[str, str], replica: str) -> SeriesKey:
-    """What all series of one counter or one histogram of one process have in common."""
-    candidate = use.candidate
-    if candidate.kind in ("counter", "histogram") and candidate.within == "max":
-        return (candidate.metric, (("", replica),))
-    if use.role != "value":
-        name = candidate.metric
-    gone = {"le", *candidate.duplicates}
-    return (name, tuple(pair for pair in labels.items() if pair[0] not in gone))
-
-
-def _best(candidates: Sequence[Candidate], names: set[str], need: PoolNeeds) -> int | None:
-    kind = need.workload[1].lower() if need.workload else ""
-    fitting = [(rank, c) for rank, c in enumerate(candidates) if c.workload_kind.lower() in ("", kind)]
-    for rank, candidate in fitting:
-        needed = {name for name, role in _roles(candidate) if role != "sum" or candidate.kind == "mean"}
-        if candidate.kind == "histogram":
-            needed = {f"{candidate.metric}_bucket"}
-        if needed <= names:
-            return rank
-    return next((rank for rank, candidate in fitting if names.intersection(candidate.born_with)), None)

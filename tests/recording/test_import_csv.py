@@ -120,6 +120,10 @@ def _distinct(rows: list[dict[str, str]]) -> list[dict[str, str]]:
 def _same(before: dict[str, str] | None, row: dict[str, str], observation: Observation) -> None:
     assert not observation.error
     pool = observation.pools["p"]
+    assert pool.late >= {
+        Fact.FINISHED,
+        Fact.GENERATION_TOKENS,
+    }  # completions times their mean length: no sign of progress
     assert pool.gauges[Fact.READY_REPLICAS] == float(row["pods_seen"])
     assert pool.gauges[Fact.WANTED_REPLICAS] == float(row["replicas_ready"])
     if row["queue_len_sum"]:

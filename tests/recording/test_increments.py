@@ -124,6 +124,14 @@ def test_a_scrape_torn_in_the_middle_of_a_write_gives_no_bucket_above_the_next()
     assert increment.cumulative == (5.0, 5.0)
 
 
+def test_a_bucket_without_a_readable_edge_is_left_out_and_stops_nothing() -> None:
+    def scrape(count: float) -> str:
+        name = "vllm:time_to_first_token_seconds_bucket"
+        return UP + ttft({"1": count, "+Inf": count}) + f'{name}{{{A},le="many"}} {count};{name}{{{A}}} {count};'
+
+    assert between({0: scrape(0), 15: scrape(2)}).histograms[Fact.TTFT] == HistogramIncrement((1.0,), (2.0,), 2.0, 0.0)
+
+
 def test_a_sum_that_is_not_exposed_is_taken_from_the_middles_of_the_buckets() -> None:
     def scrape(low: float, high: float) -> str:
         name = "vllm:time_to_first_token_seconds_bucket"
@@ -239,6 +247,33 @@ def test_tenants_are_split_where_a_label_says_so() -> None:
         "one": 5,
         "two": 7,
     }
+
+
+def test_errors_that_the_engine_itself_tells_count_where_its_http_layer_is_not_scraped() -> None:
+    def scrape(count: float) -> str:
+        return UP + f'vllm:request_success_total{{{A},finished_reason="error"}} {count};'
+
+    pool = between({0: scrape(1), 15: scrape(4)})
+    assert pool.counters[Fact.ERRORS] == 3
+    assert Fact.ERRORS not in pool.unsupported
+
+
+def test_a_replica_is_as_healthy_as_the_worst_of_its_endpoints() -> None:
+    def rank(port: int, up: int) -> str:
+        own = f'job="j",instance="a:{port}"'
+        running = f'vllm:num_requests_running{{{own},pod="a",model_name="m"}} 1;' if up else ""
+        return f"up{{{own}}} {up};{running}"
+
+    seen = run({0: rank(1, 1) + rank(2, 1), 15: rank(1, 1) + rank(2, 0)})
+    assert [one.pools["p"].replicas["a"].up for one in seen] == [True, False]
+
+
+def test_what_is_written_at_the_end_of_a_request_is_called_late() -> None:
+    pool = between(
+        {0: UP + tokens(1), 15: UP + tokens(2) + f'vllm:request_success_total{{{A},finished_reason="stop"}} 1;'}
+    )
+    assert Fact.FINISHED in pool.late
+    assert Fact.GENERATION_TOKENS not in pool.late
 
 
 def test_the_adapters_of_the_newest_list_count_not_those_of_lists_that_were_replaced() -> None:
