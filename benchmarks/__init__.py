@@ -1,0 +1,1 @@
+"""What is measured: against peers, against recordings, against the clock."""
