@@ -22,7 +22,6 @@ demo: $(READY) ## rehearse the example config on a real vLLM recording, write an
 	@mkdir -p build
 	$(VENV)/bin/governor dry-run --config examples/demo.yaml \
 	  --recording examples/recordings/vllm-0.32-cpu-1s.jsonl.gz --report $(REPORT)
-	@echo "report: $(CURDIR)/$(REPORT)"
 
 test: $(READY) ## run the tests (ARGS="-k name" for some), with a real Prometheus where one can be had
 	@tools=$$(scripts/real-prometheus.sh); PATH="$$PATH$${tools:+:$$tools}" $(PY) -m pytest $(ARGS)
