@@ -109,3 +109,9 @@ def test_a_release_without_a_line_in_the_changelog() -> None:
     assert re.search(
         rf"^## \[{re.escape(version)}\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
     )
+
+
+def test_a_page_that_nothing_leads_to_is_never_read() -> None:
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    pages = {path.name for path in texts(".md") if path.parent == Path("docs")} - {"index.md"}
+    assert {page for page in pages if f"({page})" not in index} == set()
