@@ -6,7 +6,7 @@ REPORT := build/demo-report.html
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint style types arrows format bench wheel lock clean
+.PHONY: help setup demo test lint style types arrows format bench evidence wheel lock clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -44,6 +44,9 @@ format: $(READY) ## let ruff mend what it can
 
 bench: $(READY) ## measure a tick against a real Prometheus (docs/performance.md)
 	@tools=$$(scripts/real-prometheus.sh); PATH="$$PATH$${tools:+:$$tools}" $(PY) -m benchmarks $(ARGS)
+
+evidence: $(READY) ## rehearse the public recordings anew and write docs/evidence.md
+	$(PY) -m benchmarks.evidence
 
 wheel: $(READY) ## build dist/*.whl
 	$(PY) -m build --wheel --no-isolation

@@ -14,8 +14,9 @@ from typing import Protocol
 
 from controller.config import GovernorConfig
 from controller.core.model import Decision, Plan, Snapshot
+from controller.core.why import Why
 from controller.rehearse.run import open_recording, rehearse
-from controller.rehearse.summary import Summary, reversals, summarise
+from controller.rehearse.summary import moves, reversals
 from sources.import_csv import import_csv
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,12 +47,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One recorded run, the decision at each of its samples, and the sums of the rehearsal."""
+    """One recorded run, and the decision at each of its samples."""
 
     name: str
     samples: tuple[Sample, ...]
     decisions: tuple[Decision, ...]
-    summary: Summary
 
     @property
     def first_full(self) -> int | None:
@@ -59,15 +59,20 @@ class Run:
         return next((i for i, sample in enumerate(self.samples) if sample.full), None)
 
     @property
-    def first_above(self) -> int | None:
-        """The first sample at which more was proposed than the pods that answered."""
-        return next((i for i, (s, d) in enumerate(self.pairs()) if (d.final or 0) > s.pods), None)
+    def standing_since(self) -> int | None:
+        """The sample from which on, up to the first full one, more was proposed than the pods that answered."""
+        since = None
+        for i in range(self.first_full if self.first_full is not None else -1, -1, -1):
+            if (self.decisions[i].final or 0) <= self.samples[i].pods:
+                break
+            since = i
+        return since
 
     @property
     def ahead(self) -> int | None:
-        """By how many samples the proposal came before the fleet was full."""
-        full, above = self.first_full, self.first_above
-        return None if full is None or above is None else full - above
+        """By how many samples that proposal came before the fleet was full."""
+        full, since = self.first_full, self.standing_since
+        return None if full is None or since is None else full - since
 
     @property
     def peak(self) -> float:
@@ -76,10 +81,24 @@ class Run:
     def pairs(self) -> Iterator[tuple[Sample, Decision]]:
         return zip(self.samples, self.decisions, strict=True)
 
-    def raises(self) -> Iterator[tuple[Sample, float]]:
+    def differences(self) -> Iterator[tuple[Sample, float, Why]]:
+        """Where more or less was proposed than what stood, by how many replicas, and why."""
         for sample, decision in self.pairs():
-            if decision.final is not None and decision.current is not None and decision.final > decision.current:
-                yield sample, decision.final
+            if decision.changed and decision.final is not None and decision.current is not None:
+                yield sample, decision.final - decision.current, decision.why
+
+    def raises(self) -> Iterator[tuple[Sample, float]]:
+        """Where more was proposed, and how many replicas."""
+        return ((sample, sample.wanted + by) for sample, by, _ in self.differences() if by > 0)
+
+    def hours(self) -> tuple[float, float]:
+        """Replica-hours of what the autoscaler had asked for, and of the proposals. Each stands until the next one."""
+        recorded = proposed = 0.0
+        for (sample, decision), after in zip(self.pairs(), self.samples[1:], strict=False):
+            hours = (after.at - sample.at) / 3600
+            recorded += sample.wanted * hours
+            proposed += (sample.wanted if decision.final is None else decision.final) * hours
+        return recorded, proposed
 
     def offered(self) -> tuple[float | None, ...]:
         """Requests a minute: completions, and what the queue gained meanwhile."""
@@ -117,6 +136,10 @@ class Run:
         proposed = [math.nan if (d := self.decisions[i]).final is None else d.final for i in stretch]
         return reversals(proposed, [float(self.samples[i].wanted) for i in stretch])
 
+    def steps_back(self, stretch: range) -> int:
+        """Changes of direction of the bare number, falls back to what is recorded included."""
+        return moves(final for i in stretch if (final := self.decisions[i].final) is not None)[2]
+
 
 def wva(config: GovernorConfig, work: Path) -> list[Run]:
     """The 33 runs of the WVA cluster, a sample a minute. `work` is a folder for the converted recordings."""
@@ -151,10 +174,10 @@ def _run(config: GovernorConfig, name: str, recording: Path, rows: Mapping[float
 
     source = open_recording(recording, config)
     # A step shorter than any distance of samples ticks at the samples themselves.
-    trace = rehearse(config, source, step=1.0, on_tick=keep)
+    rehearse(config, source, step=1.0, on_tick=keep)
     # The table holds some samples twice, milliseconds apart; the import took one of each.
     taken = [at for at in rows if at in decided]
-    return Run(name, tuple(rows[at] for at in taken), tuple(decided[at] for at in taken), summarise(trace))
+    return Run(name, tuple(rows[at] for at in taken), tuple(decided[at] for at in taken))
 
 
 def _wva_sample(row: Mapping[str, str]) -> Sample:
