@@ -40,6 +40,8 @@ class Values:
 class _Cell:
     """Rows of one replica (or tenant) by part: values to combine, or buckets to add (the edge None is the sum)."""
 
+    pool: str
+    member: str
     values: dict[str, list[float]] = field(default_factory=dict)
     buckets: dict[str, dict[float | None, float]] = field(default_factory=dict)
 
@@ -47,28 +49,41 @@ class _Cell:
 def values(question: Question, rows: Iterable[Row], targets: Targets, edges: Mapping[str, Edges]) -> dict[str, Values]:
     """Values by pool. `edges` are the common edges per pool, where they are known to differ."""
     parts = {part.tag: part for part in question.parts}
+    histogram = question.fact.kind is Kind.HISTOGRAM
     cells: dict[str, dict[str, _Cell]] = {}
     used: dict[str, dict[str, None]] = {}
     ambiguous: set[str] = set()
     infos: dict[tuple[str, str, str], float] = {}
+    # Rows of one group differ in `le` alone, so whose they are is found once for all of them.
+    owners: dict[tuple[str | None, ...], list[_Cell]] = {}
     for row, value in rows:
-        part = parts.get(row.get(PART, ""))
+        tag = row.get(PART, "")
+        part = parts.get(tag)
         if part is None:
             continue
-        for pool, member in _owners(question, part, row, targets, ambiguous):
-            cell = cells.setdefault(pool, {}).setdefault(member, _Cell())
-            used.setdefault(pool, {})[part.candidate.metric] = None
-            if question.fact.kind is Kind.HISTOGRAM:
-                key = float(row["le"]) if "le" in row else None
-                buckets = cell.buckets.setdefault(part.tag, {})
-                buckets[key] = buckets.get(key, 0.0) + value
+        key = (tag, *map(row.get, part.labels))
+        if (own := owners.get(key)) is None:
+            own = owners[key] = []
+            for pool, member in _owners(question, part, row, targets, ambiguous):
+                cell = cells.setdefault(pool, {}).get(member)
+                if cell is None:
+                    cell = cells[pool][member] = _Cell(pool, member)
+                own.append(cell)
+                used.setdefault(pool, {})[part.candidate.metric] = None
+        for cell in own:
+            if histogram:
+                edge = float(row["le"]) if "le" in row else None
+                buckets = cell.buckets.get(tag)
+                if buckets is None:
+                    buckets = cell.buckets[tag] = {}
+                buckets[edge] = buckets.get(edge, 0.0) + value
             elif part.candidate.value_label:
-                newest = infos.get((pool, member, part.tag))
-                if newest is None or value > newest:
-                    infos[pool, member, part.tag] = value
-                    cell.values[part.tag] = [_names_in(row.get(part.candidate.value_label, ""))]
+                info = (cell.pool, cell.member, tag)
+                if info not in infos or value > infos[info]:
+                    infos[info] = value
+                    cell.values[tag] = [_names_in(row.get(part.candidate.value_label, ""))]
             else:
-                cell.values.setdefault(part.tag, []).append(value)
+                cell.values.setdefault(tag, []).append(value)
     found = {pool: _values(question, parts, of, edges.get(pool, {})) for pool, of in cells.items()}
     for pool, of in found.items():
         of.metrics = tuple(used[pool])
@@ -158,7 +173,7 @@ def _number(question: Question, parts: Mapping[str, Part], values: Mapping[str, 
         first = tag.partition(".")[0]
         by_candidate[first] = by_candidate.get(first, 0.0) + _combine(candidate.within, of) * candidate.scale
     if question.fact.kind is Kind.GAUGE or question.family.platform:
-        return by_candidate[min(by_candidate, key=int)]
+        return by_candidate[min(by_candidate, key=lambda first: int(first or 0))]
     return math.fsum(by_candidate.values())
 
 
@@ -200,6 +215,8 @@ def _histogram(
 
 
 def _combine(how: str, numbers: Sequence[float]) -> float:
+    if len(numbers) == 1:
+        return numbers[0]
     if how == "max":
         return max(numbers)
     total = math.fsum(numbers)

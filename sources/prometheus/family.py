@@ -90,12 +90,17 @@ def _names(candidate: Candidate) -> Iterable[str]:
 
 
 class ByLabels:
-    """Rows of an engine family to pools, through the pools' own matchers."""
+    """Rows of an engine family to pools, through the pools' own matchers.
+
+    What the query fixes to one value for all pools need not come back in every row."""
 
     def __init__(self, family: Family, blind: tuple[str, ...]) -> None:
-        self._assignment = Assignment(family.pools, blind)
-        self.labels = self._assignment.labels
         self.matchers = common_matchers(family.pools, blind)
+        one = len(family.pools) == 1  # then the query has all its matchers
+        tested = {m.label for pool in family.pools for m in pool.matchers if m.op != "="}
+        fixed = [m.label for m in self.matchers if one or (m.op == "=" and m.label not in tested)]
+        self._assignment = Assignment(family.pools, (*blind, *fixed))
+        self.labels = self._assignment.labels
 
     def pools(self, row: Mapping[str, str]) -> tuple[PoolNeeds, ...]:
         return self._assignment.pools(row)

@@ -5,7 +5,7 @@ it came, so that candidates with different scales or bucket edges may answer tog
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.core.facts import Fact, Kind
 from controller.core.ports import PoolNeeds
@@ -17,7 +17,8 @@ from sources.prometheus.promql import TARGET, Reader, offset, selector
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One candidate, where its rows belong and by what it is grouped. `older` selects better candidates of the same
+    """One candidate, where its rows belong and by what it is grouped. `tag` is "candidate.plus", or "" for the only
+    part of a question. `older` selects better candidates of the same
     targets; `by_target` says that only the target tells the pool."""
 
     tag: str
@@ -64,6 +65,8 @@ def questions(family: Family, found: Found) -> tuple[Question, ...]:
         splits = [(per_replica, False)] if per_replica or not per_tenant else []
         for replica, tenant in (*splits, *([(False, True)] if per_tenant else [])):
             parts = _parts(family, fact, found, replica, tenant)
+            if len(parts) == 1:
+                parts = (replace(parts[0], tag=""),)
             if parts:
                 asked.append(Question(family, fact, parts, tenant))
     return tuple(asked)

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from controller.core.facts import Fact, Kind
 from controller.core.observation import Facts, HistogramIncrement, PoolFacts, ReplicaFacts
 from controller.core.ports import PoolNeeds
+from sources.contracts import load
 from sources.contracts.contract import Candidate
 from sources.contracts.late import late_facts
 from sources.contracts.resolve import resolve
@@ -13,8 +15,10 @@ from sources.prometheus.assemble import Values
 from sources.prometheus.discovery import Found
 from sources.prometheus.family import Family, wanted
 from sources.prometheus.plan import Question
-from sources.prometheus.targets import Endpoint, Seat, Targets
+from sources.prometheus.targets import Endpoint, Seat
 from sources.prometheus.transport import Answer
+
+Seats = Mapping[str, Sequence[tuple[Seat, Endpoint]]]
 
 
 @dataclass(slots=True)
@@ -55,10 +59,11 @@ class _Bag:
 
 
 def pool_facts(
-    pool: PoolNeeds, gathered: Gathered, targets: Targets, moment: float, lag: float, increments: bool
+    pool: PoolNeeds, gathered: Gathered, seats: Seats, has_up: bool, moment: float, lag: float, increments: bool
 ) -> PoolFacts:
-    """The facts of one pool. `moment` is when the queries were evaluated, on the backend's clock; the slot is `lag`
-    later. `increments` says that counters could be read at all."""
+    """The facts of one pool. `seats` are its endpoints by replica, `has_up` whether their health is known. `moment` is
+    when the queries were evaluated, on the backend's clock; the slot is `lag` later. `increments` says that counters
+    could be read at all."""
     own = _Bag()
     replicas: dict[str, _Bag] = {}
     tenants: dict[str, _Bag] = {}
@@ -80,7 +85,6 @@ def pool_facts(
                     bag = tenants.setdefault(member, _Bag())
                     bag.put(fact, of.tenant_numbers.get(member), of.tenant_histograms.get(member))
     unsupported, unborn = _absent(pool, gathered, sources)
-    seats = _by_replica(pool, targets)
     if any(target.up is not False for several in seats.values() for _, target in several):
         for fact, metric in unborn.items():
             if not increments and fact.kind is not Kind.GAUGE:
@@ -110,7 +114,7 @@ def pool_facts(
         unsupported=unsupported,
         partial="; ".join(sorted(gathered.warnings)),
         failed=failed,
-        targets_up=None if None in health or not targets.has_up else health.count(True),
+        targets_up=None if None in health or not has_up else health.count(True),
         targets_down=health.count(False),
     )
 
@@ -124,7 +128,7 @@ def _absent(pool: PoolNeeds, gathered: Gathered, got: Mapping[Fact, str]) -> tup
         if pool not in family.pools or family.platform:
             continue
         names = found.by_pool.get(pool.pool, frozenset())
-        resolved = resolve(family.contract, names | {name.removesuffix("_count") for name in names}) if names else {}
+        resolved = _resolved(family.contract.engine, names) if names else {}
         for fact in wanted(pool) - got.keys():
             choice = family.contract.unsupported.get(fact) if fact not in served else resolved.get(fact)
             if isinstance(choice, str):
@@ -136,6 +140,12 @@ def _absent(pool: PoolNeeds, gathered: Gathered, got: Mapping[Fact, str]) -> tup
     return unsupported, unborn
 
 
+@lru_cache(maxsize=1024)
+def _resolved(engine: str, names: frozenset[str]) -> Mapping[Fact, Candidate | str]:
+    """``resolve``; most pools of a fleet expose the same names, and the same ones at each tick."""
+    return resolve(load(engine), names | {name.removesuffix("_count") for name in names})
+
+
 def _partly(candidates: Sequence[Candidate], names: frozenset[str]) -> bool:
     """Whether a part of a sum is there: better that than nothing; the rest is zero, or served where nobody scrapes."""
     return any(part.metric in names for candidate in candidates for part in candidate.plus)
@@ -143,13 +153,6 @@ def _partly(candidates: Sequence[Candidate], names: frozenset[str]) -> bool:
 
 def _unborn(candidate: Candidate, names: frozenset[str]) -> bool:
     return any(name in names for name in candidate.born_with)
-
-
-def _by_replica(pool: PoolNeeds, targets: Targets) -> dict[str, list[tuple[Seat, Endpoint]]]:
-    found: dict[str, list[tuple[Seat, Endpoint]]] = {}
-    for seat, target in targets.of(pool.pool):
-        found.setdefault(seat.replica, []).append((seat, target))
-    return found
 
 
 def _replica(

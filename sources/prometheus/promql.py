@@ -81,6 +81,9 @@ def aggregate(op: str, labels: Sequence[str], inner: str, duplicates: Sequence[s
 
 
 def tagged(part: str, expression: str) -> str:
+    """Rows that say which part they are; for the only part, "", they need not."""
+    if not part:
+        return expression
     return f'label_replace({expression},"{PART}","{part}","","")'
 
 

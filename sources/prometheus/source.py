@@ -77,8 +77,12 @@ class PrometheusSource:
         if gathered.failures and not gathered.answered:
             return Observation(at, since, error=next(iter(gathered.failures.values())))
         self._since = at
+        seats = self._targets.by_pool()
         pools = {
-            pool.pool: pool_facts(pool, gathered, self._targets, moment, lag, since is not None) for pool in self._needs
+            pool.pool: pool_facts(
+                pool, gathered, seats.get(pool.pool, {}), self._targets.has_up, moment, lag, since is not None
+            )
+            for pool in self._needs
         }
         return Observation(at, since, pools)
 

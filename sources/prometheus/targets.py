@@ -1,7 +1,7 @@
 """Targets: which (job, instance) serves which pool as which replica, remembered so that a pod that stops answering is
 seen as down and not forgotten."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from controller.core.ports import PoolNeeds
@@ -86,10 +86,13 @@ class Targets:
         target = self.known.get(_key(row))
         return target.seats if target is not None else {}
 
-    def of(self, pool: str) -> Iterator[tuple[Seat, Endpoint]]:
+    def by_pool(self) -> dict[str, dict[str, list[tuple[Seat, Endpoint]]]]:
+        """Endpoints by pool and replica."""
+        found: dict[str, dict[str, list[tuple[Seat, Endpoint]]]] = {}
         for target in self.known.values():
-            if (seat := target.seats.get(pool)) is not None:
-                yield seat, target
+            for pool, seat in target.seats.items():
+                found.setdefault(pool, {}).setdefault(seat.replica, []).append((seat, target))
+        return found
 
 
 def _key(row: Mapping[str, str]) -> Key:

@@ -15,7 +15,6 @@ from controller.core.ports import Matcher, PoolNeeds
 from sources.prometheus import PrometheusSource
 from sources.prometheus.config import PrometheusConfig
 from sources.prometheus.errors import BadAnswer, BadQuery, PrometheusError, Refused, TimedOut, Unreachable
-from sources.prometheus.promql import PART
 from sources.prometheus.transport import Transport
 from tests.support.prometheus import free_port
 from tests.support.query_api import JSON, Api, Rows, failure, query_api, vector
@@ -53,7 +52,7 @@ def healthy(query: str) -> tuple[int, str, bytes]:
         return vector([({"__name__": "up", "job": "vllm", "instance": "i"}, "1")])
     if query.startswith("max by") and "timestamp" in query:
         return vector([(TARGET, "1000")])
-    return vector([({**TARGET, PART: "0.0"}, value_of(query))])
+    return vector([(TARGET, value_of(query))])
 
 
 def value_of(query: str) -> str:
@@ -62,7 +61,7 @@ def value_of(query: str) -> str:
 
 def broken(word: str, behaviour: tuple[int, str, bytes] | None) -> Behaviour:
     """Healthy, but for queries of facts with this word in them."""
-    return lambda query: behaviour if query.startswith("label_replace") and word in query else healthy(query)
+    return lambda query: behaviour if not query.startswith("count by") and word in query else healthy(query)
 
 
 def observe(api: Api, *ats: float, deadline: float = 5.0) -> list[Observation]:
@@ -220,7 +219,7 @@ def test_a_failed_query_is_not_read_as_zero_dynamo_14765(api: Api, answer: tuple
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])
 def test_nan_is_not_read_as_zero_keda_3065(api: Api, value: str) -> None:
-    rows: Rows = [({**TARGET, PART: "0.0"}, value)]
+    rows: Rows = [(TARGET, value)]
     api.behave = broken("waiting", vector(rows))
     assert observe(api, 1000.0)[0].pools["llama"].gauges == {Fact.RUNNING: 3.0}
 
@@ -269,7 +268,7 @@ def test_one_hanging_query_fails_its_fact_at_the_deadline_and_no_other(api: Api)
 
 
 def test_a_half_answered_thanos_query_makes_the_pool_partial(api: Api) -> None:
-    status, kind, body = vector([({**TARGET, PART: "0.0"}, "4")], warnings=["no store matched"])
+    status, kind, body = vector([(TARGET, "4")], warnings=["no store matched"])
     api.behave = broken("waiting", (status, kind, body))
     pool = observe(api, 1000.0)[0].pools["llama"]
     assert (pool.gauges[Fact.WAITING], pool.partial) == (4.0, "no store matched")
