@@ -41,7 +41,6 @@ class Capacity:
         trim_down: float = param("largest reduction by the trim, in ln", 0.15, ge=0, le=1)
         trim_up: float = param("largest addition by the trim, in ln", 0.35, ge=0, le=2)
         dead_band: float = param("ln(latency/target) within which the trim rests", 0.1, ge=0, le=1)
-        growth: float = param("largest factor by which one decision may raise replicas", 2.0, gt=1, le=10)
         hysteresis: float = param("replicas by which the need must pass a whole number to count", 0.1, ge=0, lt=0.5)
 
     @dataclass(frozen=True, slots=True)
@@ -79,8 +78,7 @@ class Capacity:
         evidence = {**estimate.evidence, "need": need, "trim": state.trim, "backlog": estimate.backlog}
         up, down = math.ceil(need - config.hysteresis), math.ceil(need + config.hysteresis)
         if up > current:
-            wish = min(float(up), max(current + 1, math.floor(current * config.growth)))
-            return Proposal(target, Ask.SET, wish, "capacity", self._reason(view, state), evidence)
+            return Proposal(target, Ask.SET, float(up), "capacity", self._reason(view, state), evidence)
         if estimate.unit_rate is None and depth.usable and depth.usable >= max(current, 1.0):
             return self._blind(target, current, depth.usable)
         if not estimate.trusted:

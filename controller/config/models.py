@@ -191,7 +191,6 @@ class LeverConfig(Model):
     give_up: PositiveDuration = Field(
         900.0, description="capacity asked for this long ago and still absent is not counted on"
     )
-    yield_for: Duration = Field(900.0, description="how long Governor keeps off a target that somebody else changed")
 
 
 class PoolConfig(Model):

@@ -1,4 +1,4 @@
-"""Gauges of a pool, and how far its replicas spread."""
+"""Gauges of a pool, and its fullest replica."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ GAUGES: Mapping[Signal, Fact] = {
 
 
 def pool_gauges(j: Judge) -> dict[Signal, Reading]:
-    """Gauges of the pool; lo and hi are the extremes over its replicas."""
+    """Gauges of the pool."""
     out: dict[Signal, Reading] = {}
     for signal, fact in GAUGES.items():
         value = j.facts.gauges.get(fact)
@@ -23,16 +23,13 @@ def pool_gauges(j: Judge) -> dict[Signal, Reading]:
         if value is None:
             out[signal] = j.absent(fact)
         else:
-            lo, hi = _spread(j, fact)
-            out[signal] = j.measured(Reading(State.OK, value, lo, hi, source=source), windowed=False)
-    _, worst = _spread(j, Fact.KV_USAGE)
-    usage = out[Signal.KV_USAGE]
+            out[signal] = j.measured(Reading(State.OK, value, source=source), windowed=False)
+    usage, worst = out[Signal.KV_USAGE], _highest(j, Fact.KV_USAGE)
     out[Signal.KV_USAGE_MAX] = usage
     if worst is not None:
         out[Signal.KV_USAGE_MAX] = j.measured(Reading(State.OK, worst, source=usage.source), windowed=False)
     return out
 
 
-def _spread(j: Judge, fact: Fact) -> tuple[float | None, float | None]:
-    values = [r.gauges[fact] for r in j.up.values() if fact in r.gauges]
-    return (min(values), max(values)) if values else (None, None)
+def _highest(j: Judge, fact: Fact) -> float | None:
+    return max((r.gauges[fact] for r in j.up.values() if fact in r.gauges), default=None)

@@ -24,7 +24,7 @@ from controller.core.why import Why
 class GuardState:
     """Memory of one target. `wishes` are what policies wanted (unix seconds, value), for stabilising; `changes` how the
     value as read back moved (unix seconds, delta), for cooldowns and rates; `position` that value and when it was
-    read; `due` the next time this lever decides; `foreign_since` when a foreign writer was first seen.
+    read; `due` the next time this lever decides.
 
     Changes come from read-back, not from what was sent: so a rehearsal, whose world does not answer, does not count
     its own imagination, and a write by somebody else counts like ours.
@@ -34,7 +34,6 @@ class GuardState:
     changes: tuple[tuple[float, float], ...] = ()
     position: tuple[float, float] | None = None
     due: float = 0.0
-    foreign_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +85,8 @@ def bounds(limits: Limits, value: float) -> tuple[float, Why | None]:
 
 
 def ownership(case: Case, value: float) -> tuple[float, Why, str]:
-    """Somebody else's value is not fought: it stands for a while, then it is ours again."""
-    since = case.state.foreign_since
-    if case.target.foreign_writer and since is not None and case.tick.at - since < case.rules.yield_for:
+    """Somebody else's value is not fought. The actuator knows who wrote it and when, and how long to keep off."""
+    if case.target.foreign_writer:
         return case.current, Why.FOREIGN_WRITER, case.target.foreign_writer
     return value, KEEP, ""
 
@@ -239,8 +237,7 @@ def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float
             # earliest it can have been.
             changes = (*changes, (position[0], target.accepted - position[1]))
         position = (at, target.accepted)
-    foreign = (state.foreign_since or at) if target.foreign_writer else None
-    return replace(state, changes=changes, position=position, foreign_since=foreign)
+    return replace(state, changes=changes, position=position)
 
 
 def remember(case: Case, wish: float) -> GuardState:

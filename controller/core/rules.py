@@ -38,7 +38,6 @@ class LeverRules:
     stabilise: float = 300.0
     settle: float = 0.0
     give_up: float = 900.0
-    yield_for: float = 900.0
     relax_down: bool = True  # whether lowering the value is the relaxing direction (capacity); False for sheds
 
 

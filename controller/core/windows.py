@@ -59,11 +59,11 @@ class History:
         self.filled_since = None
 
     def within(self, now: float, window: float) -> Iterator[Entry]:
-        """Entries that began inside (now - window, now], newest first; at least the newest one, so that a tick longer
-        than the window still sees its own increment."""
+        """Entries of which at least half lies inside (now - window, now], newest first, so that ticks with jitter
+        fill a window; at least the newest one, so that a tick longer than the window still sees its own increment."""
         start = now - window - 1e-6
         for i, entry in enumerate(reversed(self.entries)):
-            if entry.since < start and i:
+            if (entry.since + entry.at) / 2 < start and i:
                 return
             yield entry
 

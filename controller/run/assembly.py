@@ -1,7 +1,8 @@
 """Assembly: the one composition root. Config and mode in, a wired loop out; the only place that knows the modes."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +16,7 @@ from controller.config.spell import spell
 from controller.core.estimate import EstimatorSpec
 from controller.core.meter import Meter, PoolSpec
 from controller.core.model import Decision, Lever, Pin, Target
-from controller.core.ports import Actuator, Binding, Limits, Policy, Source
+from controller.core.ports import Actuator, Binding, Limits, Policy, PoolNeeds, Source
 from controller.core.rules import Budget, FleetGuard, FleetRules, LeverRules, PoolRules
 from controller.run.ends import DryRun, Watched
 from controller.run.ledger import FileLedger, MemoryLedger, Record, ledger_files, read_ledger
@@ -50,9 +51,8 @@ def assemble(
     no ledger is kept without it. `previous` hands over its windows and memory. Raises AssemblyError.
     """
     needs = pool_needs(config)
-    eyes = source if source is not None else config.source.cls(config.source.settings, needs)
-    if not isinstance(eyes, Watched):
-        eyes = Watched(eyes)
+    ends = Ends(previous)
+    eyes = Watched(source) if source is not None else ends.source(config, needs)
     rules = fleet_rules(config)
     parts = Parts(
         source=eyes,
@@ -60,7 +60,7 @@ def assemble(
         estimators={spec.pool: spec for spec in estimator_specs(config)},
         rules=rules,
         policies=policies(config),
-        actuators=_actuators(config, rules, mode, eyes),
+        actuators=_actuators(config, rules, mode, eyes, ends),
         ledger=_ledger(config, mode, ledger_path),
         deadline=config.deadline,
         config_hash=config_hash(config),
@@ -70,6 +70,7 @@ def assemble(
         config=spell(config),
         pins=pins(config),
         fence=fence,
+        ends=ends.made,
     )
     loop = ControlLoop(parts)
     if previous is not None:
@@ -180,12 +181,13 @@ def _lever_rules(lever: Lever, settings: LeverConfig) -> LeverRules:
         stabilise=settings.stabilise,
         every=settings.every,
         settle=settings.settle,
-        yield_for=settings.yield_for,
         give_up=settings.give_up,
     )
 
 
-def _actuators(config: GovernorConfig, rules: FleetRules, mode: RunMode, eyes: Watched) -> dict[str, Actuator]:
+def _actuators(
+    config: GovernorConfig, rules: FleetRules, mode: RunMode, eyes: Watched, ends: "Ends"
+) -> dict[str, Actuator]:
     """By "pool/lever". Without an actuator, and in replay, the target is read off the metrics and nothing is
     written."""
     out: dict[str, Actuator] = {}
@@ -196,17 +198,42 @@ def _actuators(config: GovernorConfig, rules: FleetRules, mode: RunMode, eyes: W
             if mode is RunMode.REPLAY or plugin is None:
                 out[key] = eyes
                 continue
-            real = _build(plugin, Binding(tuple(t for t in pool.targets if t.lever == lever.lever)), key)
+            binding = Binding(tuple(t for t in pool.targets if t.lever == lever.lever))
+            real = ends.actuator(key, plugin, binding)
             out[key] = DryRun(real) if mode is RunMode.DRY_RUN else real
     return out
 
 
-def _build(plugin: Plugin, binding: Binding, key: str) -> Actuator:
-    try:
-        built: Actuator = plugin.cls(plugin.settings, binding)
-    except Exception as error:  # whatever a plug-in's constructor raises is told with its place
-        raise AssemblyError(f"pools.{key}: the actuator {plugin.kind} cannot be built: {error}") from error
-    return built
+class Ends:
+    """Sources and actuators of a loop. Those of a previous loop whose configuration did not change are kept over a
+    reload, with their connections and what they remember: a source that begins anew knows no increments, and
+    an actuator that begins anew has forgotten which values are its own."""
+
+    def __init__(self, previous: ControlLoop | None) -> None:
+        self._old: Mapping[Hashable, Any] = previous.parts.ends if previous is not None else {}
+        self.made: dict[Hashable, Any] = {}
+
+    def source(self, config: GovernorConfig, needs: tuple[PoolNeeds, ...]) -> Watched:
+        # Where an objective's target lies changes nothing of what is read.
+        key = ("source", repr(config.source), repr([replace(need, edges={}) for need in needs]))
+        if key not in self._old:
+            self.made[key] = Watched(config.source.cls(config.source.settings, needs))
+        else:
+            self.made[key] = self._old[key]
+        watched: Watched = self.made[key]
+        return watched
+
+    def actuator(self, where: str, plugin: Plugin, binding: Binding) -> Actuator:
+        key = (where, repr(plugin), binding)
+        if key not in self._old:
+            try:
+                self.made[key] = plugin.cls(plugin.settings, binding)
+            except Exception as error:  # whatever a plug-in's constructor raises is told with its place
+                raise AssemblyError(f"pools.{where}: the actuator {plugin.kind} cannot be built: {error}") from error
+        else:
+            self.made[key] = self._old[key]
+        actuator: Actuator = self.made[key]
+        return actuator
 
 
 def _ledger(config: GovernorConfig, mode: RunMode, path: Path | None) -> KeyedLedger:

@@ -5,7 +5,7 @@ source and the actuators it was assembled with. A failing source becomes missing
 outcome; neither ends the tick.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from controller.core.observation import Observation
 from controller.core.ports import Actuator, ActuatorError, Estimate, LedgerFull, Policy, Source
 from controller.core.rules import FleetRules
 from controller.run import codec
+from controller.run.logs import Edges
 
 log = structlog.get_logger("governor.loop")
 
@@ -55,6 +56,7 @@ class Parts:
     config: Mapping[str, Any] = field(default_factory=dict)
     pins: Mapping[Target, Pin] = field(default_factory=dict)
     fence: Callable[[], bool] = lambda: True
+    ends: Mapping[Hashable, Any] = field(default_factory=dict)  # what may be handed on over a reload, by its config
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class ControlLoop:
         self.outcomes: dict[Target, Outcome] = {}
         self.unverified: dict[Target, Decision] = {}
         self.ledger_ok = True
+        self._handed_on: set[int] = set()
+        self._edges = Edges(log)
 
     def tick(self, at: float) -> TickResult:
         """Observe the slot `at` (unix seconds), decide, act and record."""
@@ -111,16 +115,19 @@ class ControlLoop:
         return TickResult(snapshot, estimates, plan, applied, seconds, self.ledger_ok)
 
     def close(self) -> None:
-        """Release connections and files; the fleet stays as it is."""
-        for actuator in {id(a): a for a in self.parts.actuators.values()}.values():
-            actuator.close()
-        self.parts.source.close()
+        """Release connections and files, but not those that a successor took over; the fleet stays as it is."""
+        ends: list[Actuator | Source] = [*self.parts.actuators.values(), self.parts.source]
+        for end in {id(e): e for e in ends}.values():
+            if id(end) not in self._handed_on:
+                end.close()
         self.parts.ledger.close()
 
     def adopt(self, previous: "ControlLoop") -> None:
         """Carry over a reload what still has a place here: windows, what was learned, policy and guard memory, open
         writes. A policy whose kind or parameters changed starts anew: its state would mean something else."""
         parts, old = self.parts, previous.parts
+        kept = {id(end) for end in parts.ends.values()}
+        previous._handed_on = {id(end) for end in old.ends.values() if id(end) in kept}  # noqa: SLF001 - one class
         parts.meter.adopt(old.meter)
         self.number, self.last_at = previous.number, previous.last_at
         self.learned = {pool: s for pool, s in previous.learned.items() if pool in parts.estimators}
@@ -148,10 +155,12 @@ class ControlLoop:
 
     def _observe(self, at: float) -> Observation:
         try:
-            return self.parts.source.observe(at, self.parts.deadline)
-        except Exception as error:  # a plug-in that breaks its promise must not end the loop
-            log.exception("source_raised")
+            seen = self.parts.source.observe(at, self.parts.deadline)
+        except Exception as error:  # noqa: BLE001 - a plug-in that breaks its promise must not end the loop
+            self._edges.crashed("source", "source_raised", at=at)
             return Observation(at, None, error=f"the source raised {type(error).__name__}: {error}")
+        self._edges.fine("source", "source_answers_again", at=at)
+        return seen
 
     def _actuators(self) -> list[tuple[Actuator, list[Target]]]:
         """Each actuator once, with all targets it owns."""
@@ -170,9 +179,10 @@ class ControlLoop:
                 continue
             try:
                 answers = actuator.verify(open_, at)
-            except Exception:  # a failing target stays unknown, and so blocked
-                log.exception("verify_raised", targets=[str(d.target) for d in open_])
+            except Exception:  # noqa: BLE001 - a failing target stays unknown, and so blocked
+                self._edges.crashed(("verify", *targets), "verify_raised", at=at)
                 continue
+            self._edges.fine(("verify", *targets), "verify_answers_again", at=at)
             for answer in answers:
                 self.outcomes[answer.target] = answer.outcome
                 if answer.outcome != Outcome.UNKNOWN:
@@ -191,9 +201,11 @@ class ControlLoop:
             found = actuator.read([target], at)
         except ActuatorError as error:
             found = {target: TargetState(None, error=str(error))}
-        except Exception as error:  # a plug-in that breaks its promise must not end the loop
-            log.exception("read_raised", target=str(target))
+        except Exception as error:  # noqa: BLE001 - a plug-in that breaks its promise must not end the loop
+            self._edges.crashed(("read", target), "read_raised", at=at)
             found = {target: TargetState(None, error=f"{type(error).__name__}: {error}")}
+        else:
+            self._edges.fine(("read", target), "read_answers_again", at=at)
         outcome, pin = self.outcomes.get(target), self.parts.pins.get(target)
         return {
             t: replace(s, last_outcome=outcome if outcome is not None else s.last_outcome, pin=pin or s.pin)
@@ -272,11 +284,13 @@ class ControlLoop:
     def _apply(self, actuator: Actuator, decisions: Sequence[Decision], at: float) -> list[Applied]:
         if not self.parts.fence():
             return [Applied(d.target, Outcome.REFUSED, "the lease was lost before sending") for d in decisions]
+        targets = [d.target for d in decisions]
         try:
             answers = list(actuator.apply(decisions, at))
-        except Exception as error:  # it may have written something before it broke
-            log.exception("apply_raised", targets=[str(d.target) for d in decisions])
+        except Exception as error:  # noqa: BLE001 - it may have written something before it broke
+            self._edges.crashed(("apply", *targets), "apply_raised", at=at)
             return [Applied(d.target, Outcome.UNKNOWN, f"{type(error).__name__}: {error}") for d in decisions]
+        self._edges.fine(("apply", *targets), "apply_answers_again", at=at)
         told = {a.target for a in answers}
         silent = [Applied(d.target, Outcome.UNKNOWN, "no outcome was given") for d in decisions if d.target not in told]
         return answers + silent

@@ -187,3 +187,11 @@ def test_budget_burn_over_an_hour_needs_no_query_for_an_hour() -> None:
     assert burn["5m"].value == pytest.approx(3.0)
     assert burn["1h"].value == pytest.approx(3.0 * 50 / 240, rel=0.1)
     assert burn["3d"].state == State.UNDERFILLED
+
+
+def test_scrapes_with_jitter_fill_a_window_all_the_same() -> None:
+    """Samples 60.03 s apart never gave 240 of 240 seconds, and nothing was ever lowered."""
+    seen = Watch(window=240.0).fill(8, counters={Fact.FINISHED: 60.0}, after=60.03)
+
+    assert seen.get(Signal.FINISHED_RATE).state == State.OK
+    assert seen.get(Signal.FINISHED_RATE).value == pytest.approx(1.0, rel=1e-3)

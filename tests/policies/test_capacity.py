@@ -39,7 +39,7 @@ def propose(seen: View, state: Capacity.State | None = None, **config: float) ->
         (3.4, 4.0, 4.0, Why.STEADY),  # 3.4 / 0.85 = 4.0
         (3.6, 4.0, 5.0, Why.DEMAND),  # 4.2
         (3.45, 4.0, 4.0, Why.STEADY),  # 4.06 is within the hysteresis
-        (12.0, 4.0, 8.0, Why.DEMAND),  # 14.1, and no more than a doubling
+        (12.0, 4.0, 15.0, Why.DEMAND),  # 14.1
         (1.0, 4.0, 2.0, Why.SURPLUS),
         (0.0, 4.0, 1.0, Why.SURPLUS),
     ],
@@ -91,7 +91,7 @@ def test_untrusted_demand_is_a_floor_and_says_why(state: State) -> None:
 def test_untrusted_demand_still_raises() -> None:
     proposal, _ = propose(view(estimate(9.0, trusted=False)))
 
-    assert (proposal.ask, proposal.value) == (Ask.SET, 8.0)
+    assert (proposal.ask, proposal.value) == (Ask.SET, 11.0)
 
 
 def test_nothing_known_but_a_queue_asks_for_one_more() -> None:
