@@ -85,7 +85,7 @@ def _queue() -> Iterator[str]:
         if 8 <= at - overload.start <= 12:
             yield _moment(at - overload.start, ends - at, seen)
     source.close()
-    yield "\nLater the engine process is stopped at 179.4 s and continued at 205.4 s, while its health check answers 200.\n"
+    yield "\nLater the engine is stopped at 179.4 s and continued at 205.4 s, while its health check says 200.\n"
     yield f"It is called stuck from {stuck[0]:.1f} s to {stuck[-1]:.1f} s, and not at the next second.\n"
 
 
