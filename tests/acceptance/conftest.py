@@ -12,6 +12,7 @@ from sources.recording import RecordingConfig, RecordingSource
 from sources.recording_file import Recording
 from tests.support.prometheus import needs_prometheus, prometheus, write_blocks
 from tests.support.vllm_clients import RECORDING
+from tests.support.vllm_recording import PATH as SCRAPED
 from tests.support.vllm_recording import scrapes
 
 Opener = Callable[[Sequence[PoolNeeds]], Source]
@@ -30,7 +31,9 @@ def open_source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         yield lambda needs: remember(RecordingSource(RecordingConfig(str(RECORDING)), needs))
     else:
         storage = tmp_path_factory.mktemp("acceptance") / "tsdb"
-        write_blocks(scrapes(), storage)
+        # The text as it was scraped, where it is; else what was shipped of it.
+        shipped = ((frame.at, tuple(frame.samples())) for frame in Recording(RECORDING).frames())
+        write_blocks(scrapes() if SCRAPED.exists() else shipped, storage)
         with prometheus(storage) as url:
             yield lambda needs: remember(PrometheusSource(PrometheusSource.Config(url=url), needs))
             for source in opened:
