@@ -19,9 +19,9 @@ from urllib.parse import urlsplit, urlunsplit
 import requests
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from prometheus_api_client.prometheus_connect import PrometheusConnect
-from urllib3.exceptions import HTTPError, ReadTimeoutError
 from urllib3.util.retry import Retry
 
+from sources.body import read_body
 from sources.prometheus.auth import Credentials
 from sources.prometheus.config import PrometheusConfig
 from sources.prometheus.errors import BadAnswer, BadQuery, PrometheusError, Refused, TimedOut, Unreachable
@@ -194,23 +194,14 @@ class _BoundedSession(requests.Session):
             self.skew = ahead if abs(ahead) > 1.0 else 0.0
 
     def _read(self, response: requests.Response, until: float, budget: float) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        late = TimedOut(f"{_place(response)}: the answer was not complete after {budget:.1f} s")
         try:
-            # read1 and not read: it gives what has come instead of waiting for more, so a dripping server is noticed.
-            while part := response.raw.read1(1 << 16, decode_content=True):
-                size += len(part)
-                if size > self._max_bytes:
-                    raise BadAnswer(f"{_place(response)}: the answer is larger than max_bytes = {self._max_bytes}")
-                if time.monotonic() > until:
-                    raise late
-                parts.append(part)
-        except ReadTimeoutError as error:
-            raise late from error
-        except HTTPError as error:
-            raise Unreachable(f"{_place(response)}: the answer broke off: {_short(error)}") from error
-        return b"".join(parts)
+            return read_body(response, until, self._max_bytes)
+        except TimeoutError as error:
+            raise TimedOut(f"{_place(response)}: the answer was not complete after {budget:.1f} s") from error
+        except OverflowError as error:
+            raise BadAnswer(f"{_place(response)}: {error} (max_bytes)") from error
+        except ConnectionError as error:
+            raise Unreachable(f"{_place(response)}: {error}") from error
 
 
 def _params_into_body(request: requests.PreparedRequest) -> None:
