@@ -1,12 +1,11 @@
 """Burn rates of an error budget over long windows, kept incrementally instead of queried for days.
 
-burn = bad share / (1 - objective). Misses and totals are added into bins of one minute (six hours of them) and of one
-hour (three days); a window is the sum of its bins. Misses are counted conservatively: what cannot be shown to have
-met the target is a miss. Source of the windows and factors: Google SRE workbook, chapter 5.
+burn = bad share / (1 - objective). Each window is sixty bins and their running sum, so a tick costs the same after a
+minute and after three days. Misses are counted conservatively: what cannot be shown to have met the target is a miss.
+Source of the windows and factors: Google SRE workbook, chapter 5.
 """
 
 from collections import deque
-from dataclasses import dataclass
 
 from controller.core.reading import Reading, State
 
@@ -14,52 +13,64 @@ WINDOWS: dict[str, float] = {"5m": 300.0, "30m": 1800.0, "1h": 3600.0, "6h": 216
 FAST = ("1h", "5m", 14.4)
 SLOW = ("6h", "30m", 6.0)
 MIN_EVENTS = 100.0  # below this in the long window one miss is worth too much to act on
+BINS = 60
 
 
-@dataclass(slots=True)
-class _Bin:
-    start: float
-    bad: float = 0.0
-    total: float = 0.0
+class _Window:
+    """Bad and total events of the last `seconds`, forgotten bin by bin."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.width = seconds, seconds / BINS
+        self.bins: deque[list[float]] = deque()  # [start, bad, total]
+        self.bad = self.total = 0.0
+
+    def add(self, at: float, bad: float, total: float) -> None:
+        start = at - at % self.width
+        if not self.bins or self.bins[-1][0] < start:
+            self.bins.append([start, 0.0, 0.0])
+        self.bins[-1][1] += bad
+        self.bins[-1][2] += total
+        self.bad += bad
+        self.total += total
+
+    def expire(self, now: float) -> None:
+        while self.bins and self.bins[0][0] + self.width <= now - self.seconds:
+            _, bad, total = self.bins.popleft()
+            self.bad -= bad
+            self.total -= total
+        if not self.bins:
+            self.bad = self.total = 0.0  # nothing left of what floats may have left
 
 
 class BudgetLedger:
-    """Bad and total requests of one objective over three days, in about 430 bins."""
+    """Bad and total requests of one objective over every window of the workbook."""
 
     def __init__(self, share: float) -> None:
         self.share = share
-        self._minutes: deque[_Bin] = deque(maxlen=int(WINDOWS["6h"] // 60) + 1)
-        self._hours: deque[_Bin] = deque(maxlen=int(WINDOWS["3d"] // 3600) + 1)
+        self._windows = {name: _Window(seconds) for name, seconds in WINDOWS.items()}
         self.since: float | None = None
 
     def add(self, at: float, bad: float, total: float) -> None:
+        """Events up to `at` (unix seconds)."""
         if self.since is None:
             self.since = at
-        for bins, width in ((self._minutes, 60.0), (self._hours, 3600.0)):
-            start = at - at % width
-            if not bins or bins[-1].start < start:
-                bins.append(_Bin(start))
-            bins[-1].bad += bad
-            bins[-1].total += total
+        for window in self._windows.values():
+            window.add(at, bad, total)
 
-    def burn(self, now: float, window: str) -> Reading:
+    def burn(self, now: float, name: str) -> Reading:
         """Burn rate over the window, 1 = the budget lasts exactly its period. `underfilled` while history is
         shorter."""
-        seconds = WINDOWS[window]
-        bins, width = (self._minutes, 60.0) if seconds <= WINDOWS["6h"] else (self._hours, 3600.0)
-        bad = total = 0.0
-        for each in reversed(bins):
-            if each.start + width <= now - seconds:
-                break
-            bad += each.bad
-            total += each.total
-        if total <= 0:
-            return Reading(State.NO_TRAFFIC if self.since is not None else State.MISSING, window=seconds)
-        full = self.since is not None and now - self.since >= seconds * 0.9
+        window = self._windows[name]
+        window.expire(now)
+        if window.total <= 0:
+            return Reading(State.NO_TRAFFIC if self.since is not None else State.MISSING, window=window.seconds)
+        full = self.since is not None and now - self.since >= window.seconds * 0.9
         return Reading(
             State.OK if full else State.UNDERFILLED,
-            value=bad / total / (1 - self.share), count=total, window=seconds,
-        )  # fmt: skip
+            value=max(0.0, window.bad) / window.total / (1 - self.share),
+            count=window.total,
+            window=window.seconds,
+        )
 
 
 def burning(readings: dict[str, Reading]) -> bool:

@@ -77,7 +77,7 @@ def _admitted(j: Judge) -> Reading:
 def _offered(j: Judge) -> Reading:
     """Requests offered per second: counted arrivals, else what ended plus the change of what is in flight."""
     arrived = j.count(Fact.ARRIVED)
-    if arrived.value is not None and j.history.counter(Fact.ARRIVED, j.now, j.window) is not None:
+    if arrived.value is not None and Fact.ARRIVED in j.sums:
         return j.per_second(arrived)
     responses, finished = j.count(Fact.RESPONSES), j.count(Fact.FINISHED)
     ended = max((r.value for r in (responses, finished) if r.value is not None), default=None)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from controller.core.facts import Fact
 from controller.core.judge import Judge
-from controller.core.reading import Reading, State
+from controller.core.reading import Reading
 from controller.core.signals import Signal
 
 GAUGES: Mapping[Signal, Fact] = {
@@ -23,11 +23,11 @@ def pool_gauges(j: Judge) -> dict[Signal, Reading]:
         if value is None:
             out[signal] = j.absent(fact)
         else:
-            out[signal] = j.measured(Reading(State.OK, value, source=source), windowed=False)
+            out[signal] = j.gauge(value, source)
     usage, worst = out[Signal.KV_USAGE], _highest(j, Fact.KV_USAGE)
     out[Signal.KV_USAGE_MAX] = usage
     if worst is not None:
-        out[Signal.KV_USAGE_MAX] = j.measured(Reading(State.OK, worst, source=usage.source), windowed=False)
+        out[Signal.KV_USAGE_MAX] = j.gauge(worst, usage.source)
     return out
 
 

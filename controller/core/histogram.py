@@ -20,32 +20,31 @@ _SAME_EDGE = 1e-9
 def add(parts: Iterable[HistogramIncrement]) -> HistogramIncrement | None:
     """Sum of increments; None when there are none. Where bucket grids differ (a rolling upgrade, custom buckets on one
     replica) only the edges that all share are kept: summing different grids gives counts that are not cumulative."""
-    total: HistogramIncrement | None = None
-    for part in parts:
-        if total is None:
-            total = part
-        elif total.edges == part.edges:
-            total = HistogramIncrement(
-                total.edges,
-                tuple(a + b for a, b in zip(total.cumulative, part.cumulative, strict=True)),
-                total.count + part.count,
-                total.sum + part.sum,
-            )
-        elif not part.count:
-            continue
-        elif not total.count:
-            total = part
-        else:
-            common = sorted(set(total.edges) & set(part.edges))
-            left = dict(zip(total.edges, total.cumulative, strict=True))
-            right = dict(zip(part.edges, part.cumulative, strict=True))
-            total = HistogramIncrement(
-                tuple(common),
-                tuple(left[edge] + right[edge] for edge in common),
-                total.count + part.count,
-                total.sum + part.sum,
-            )
-    return total
+    filled = list(parts)
+    if len(filled) > 1:
+        filled = [part for part in filled if part.count] or filled[:1]
+    if not filled:
+        return None
+    edges = filled[0].edges
+    if any(part.edges is not edges and part.edges != edges for part in filled):
+        return _add_common(filled)
+    return HistogramIncrement(
+        edges,
+        tuple(map(sum, zip(*(part.cumulative for part in filled), strict=True))),
+        sum(part.count for part in filled),
+        sum(part.sum for part in filled),
+    )
+
+
+def _add_common(parts: list[HistogramIncrement]) -> HistogramIncrement:
+    common = sorted(set[float].intersection(*(set(part.edges) for part in parts)))
+    rows = [dict(zip(part.edges, part.cumulative, strict=True)) for part in parts]
+    return HistogramIncrement(
+        tuple(common),
+        tuple(sum(row[edge] for row in rows) for edge in common),
+        sum(part.count for part in parts),
+        sum(part.sum for part in parts),
+    )
 
 
 def mean(h: HistogramIncrement, source: str = "", window: float | None = None) -> Reading:

@@ -1,11 +1,15 @@
 """Judge: how good the data of one pool is at one tick, and readings in the state that they deserve."""
 
+from collections.abc import Mapping
+
 from controller.core.facts import Fact
-from controller.core.observation import PoolFacts
+from controller.core.observation import HistogramIncrement, PoolFacts
 from controller.core.reading import Reading, State, unsupported
 from controller.core.windows import History
 
+STUCK_SCRAPES = 4  # a replica that holds work and moved nothing over this many scrapes is stuck
 FILLED = 0.9  # share of a window that must be covered for it to count as full
+_OWN = frozenset({State.CENSORED, State.SATURATED_TOP, State.UNSUPPORTED})  # states that say more than doubt does
 
 
 class Judge:
@@ -25,7 +29,22 @@ class Judge:
         self.full = self.covered >= window * FILLED
         # Counters of a healthy scrape that never appeared have no child yet: nothing was counted so far.
         self.healthy = fresh and not facts.failed and bool(facts.counters or facts.histograms)
+        self.last = list(history.entries)[-STUCK_SCRAPES:]
+        self.sums = history.counters(now, window) if fresh else {}
+        self._histograms: dict[tuple[Fact, float], HistogramIncrement | None] = {}
+        self._states = {windowed: self._judge(windowed=windowed) for windowed in (True, False)}
         self.inflight = total(facts.gauges.get(Fact.RUNNING), facts.gauges.get(Fact.WAITING))
+
+    def histogram(self, fact: Fact, window: float) -> HistogramIncrement | None:
+        """Samples of the last `window` seconds; quantiles and attainment share them."""
+        key = (fact, window)
+        if key not in self._histograms:
+            self._histograms[key] = self.history.histogram(fact, self.now, window)
+        return self._histograms[key]
+
+    def counters(self, window: float) -> Mapping[Fact, float]:
+        """Increments of the last `window` seconds."""
+        return self.sums if window == self.window else self.history.counters(self.now, window)
 
     def source(self, fact: Fact) -> str:
         return self.facts.sources.get(fact, "")
@@ -41,6 +60,10 @@ class Judge:
         return Reading(State.MISSING, note=self.facts.failed.get(fact, "no sample"))
 
     def state(self, *, windowed: bool) -> tuple[State, str]:
+        """The state that the data as a whole deserves, and why."""
+        return self._states[windowed]
+
+    def _judge(self, *, windowed: bool) -> tuple[State, str]:
         if self.age is not None and self.age > self.stale_after:
             return State.STALE, f"newest sample is {self.age:.0f} s old"
         note = self.partial_note()
@@ -50,17 +73,28 @@ class Judge:
             return State.UNDERFILLED, f"{self.covered:.0f} of {self.window:.0f} s seen"
         return State.OK, ""
 
+    def gauge(self, value: float, source: str) -> Reading:
+        """A number read at the scrape."""
+        state, note = self._states[False]
+        return Reading(state, value, age=self.age, source=source, note=note)
+
     def measured(self, reading: Reading, *, windowed: bool = True) -> Reading:
         """The same reading in the state that the data as a whole deserves; a worse state of its own stays."""
-        state, note = self.state(windowed=windowed)
-        if state == State.OK or reading.state in (State.CENSORED, State.SATURATED_TOP, State.UNSUPPORTED):
-            return _dated(reading, self.age)
-        if reading.state == State.NO_TRAFFIC and state == State.UNDERFILLED:
-            return _dated(reading, self.age)
-        value = reading.value if reading.state != State.NO_TRAFFIC else None
+        state, note = self._states[windowed]
+        keeps = state is State.OK or reading.state in _OWN
+        if keeps or (reading.state is State.NO_TRAFFIC and state is State.UNDERFILLED):
+            state, note = reading.state, reading.note
         return Reading(
-            state, value, reading.lo, reading.hi, reading.count, self.age, reading.window, reading.source, note,
-        )  # fmt: skip
+            state,
+            reading.value if reading.state is not State.NO_TRAFFIC else None,
+            reading.lo,
+            reading.hi,
+            reading.count,
+            self.age if reading.age is None else reading.age,
+            reading.window,
+            reading.source,
+            note,
+        )
 
     def silence(self, fact: Fact, *, seen: bool) -> Reading:
         """No finished request in the window: because there was none, or because it has not finished."""
@@ -83,34 +117,22 @@ class Judge:
         scrape is healthy."""
         if fact in self.facts.unsupported or fact in self.facts.failed or not self.fresh:
             return self.absent(fact)
-        value = self.history.counter(fact, self.now, self.window)
+        value = self.sums.get(fact)
         if value is None:
             if not self.healthy:
                 return self.absent(fact)
             value = 0.0
-        source = self.source(fact)
-        return self.measured(Reading(State.OK, value, count=value, window=self.covered, source=source))
+        state, note = self._states[True]
+        return Reading(state, value, None, None, value, self.age, self.covered, self.source(fact), note)
 
-    def per_second(self, reading: Reading) -> Reading:
-        if reading.value is None or self.covered <= 0:
-            return reading
-        value = reading.value / self.covered
-        return Reading(
-            reading.state, value, count=reading.value, age=reading.age, window=self.covered, source=reading.source,
-            note=reading.note,
-        )  # fmt: skip
+    def per_second(self, r: Reading) -> Reading:
+        """A count over the window as a rate; `count` stays the number of events."""
+        if r.value is None or self.covered <= 0:
+            return r
+        return Reading(r.state, r.value / self.covered, None, None, r.value, r.age, self.covered, r.source, r.note)
 
 
 def total(*parts: float | None) -> float | None:
     """Sum of what is known; None when nothing is."""
     known = [p for p in parts if p is not None]
     return sum(known) if known else None
-
-
-def _dated(reading: Reading, age: float | None) -> Reading:
-    if age is None or reading.age is not None:
-        return reading
-    return Reading(
-        reading.state, reading.value, reading.lo, reading.hi, reading.count, age, reading.window, reading.source,
-        reading.note,
-    )  # fmt: skip

@@ -18,7 +18,7 @@ def quantiles(j: Judge, signal: Signal, objectives: Sequence[Objective]) -> dict
     fact = LATENCY[signal]
     shares = {*STATS, *(o.share for o in objectives if o.signal == signal and o.share is not None)}
     names = {f"p{share * 100:g}": share for share in sorted(shares)}
-    h = j.history.histogram(fact, j.now, j.window) if j.fresh else None
+    h = j.histogram(fact, j.window) if j.fresh else None
     if h is None or h.count <= 0:
         nothing = j.silence(fact, seen=h is not None)
         return dict.fromkeys([*names, "mean"], nothing)
@@ -34,15 +34,16 @@ def attainment(j: Judge, objective: Objective) -> Reading:
     if fact in j.facts.unsupported or fact in j.facts.failed or not j.fresh:
         return j.absent(fact)
     histograms = {}
-    total = j.history.histogram(fact, j.now, objective.window) if fact.kind == "histogram" else None
+    total = j.histogram(fact, objective.window) if fact.kind == "histogram" else None
     if total is not None:
         histograms[fact] = total
-    counters = {f: value for f in ENDINGS if (value := j.history.counter(f, j.now, objective.window)) is not None}
+    sums = j.counters(objective.window)
+    counters = {f: sums[f] for f in ENDINGS if f in sums}
     offered, hits = tally(objective, histograms, counters)
     if not offered:
         return j.silence(fact, seen=True)
     lo, hi = hits.lo / offered.hi, min(1.0, hits.hi / max(offered.lo, hits.hi))
-    covered = j.history.covered(j.now, objective.window)
+    covered = j.covered if objective.window == j.window else j.history.covered(j.now, objective.window)
     value = lo + (hi - lo) / 2
     if total is not None:
         value = min(max(histogram.met(total, objective.target).value / offered.hi, lo), hi)

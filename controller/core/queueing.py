@@ -16,13 +16,11 @@ ADMIT_WINDOW = 30.0  # seconds over which the rate of leaving the queue is measu
 
 def admitted(history: History, now: float, window: float) -> float | None:
     """Requests that left the queue within the window: counted as such, else by their first token."""
-    direct = history.counter(Fact.ADMITTED, now, window)
-    if direct is not None:
-        return direct
-    first_tokens = history.histogram(Fact.TTFT, now, window)
-    if first_tokens is not None:
-        return first_tokens.count
-    return history.counter(Fact.FINISHED, now, window)
+    entries = list(history.within(now, window))
+    for fact in (Fact.ADMITTED, Fact.TTFT, Fact.FINISHED):
+        if any(fact in e.counters or fact in e.histograms for e in entries):
+            return sum(_count(e, fact) for e in entries)
+    return None
 
 
 def oldest_wait(entries: Sequence[Entry], now: float) -> float:
@@ -62,8 +60,13 @@ def delay(history: History, now: float, waiting: Reading, finished_p99: Reading)
     return Reading(State.OK, value=value, lo=age, count=gone, window=covered, source=waiting.source)
 
 
+def _count(entry: Entry, fact: Fact) -> float:
+    h = entry.histograms.get(fact)
+    return h.count if h is not None else entry.counters.get(fact, 0.0)
+
+
 def _left_queue(entry: Entry) -> float:
-    if Fact.ADMITTED in entry.counters:
-        return entry.counters[Fact.ADMITTED]
-    first_tokens = entry.histograms.get(Fact.TTFT)
-    return first_tokens.count if first_tokens is not None else entry.counters.get(Fact.FINISHED, 0.0)
+    for fact in (Fact.ADMITTED, Fact.TTFT):
+        if fact in entry.counters or fact in entry.histograms:
+            return _count(entry, fact)
+    return _count(entry, Fact.FINISHED)

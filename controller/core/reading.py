@@ -1,8 +1,8 @@
 """Reading: one measured quantity with its state, so that no code can mistake "unknown" for a number."""
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 
 
 class State(StrEnum):
@@ -25,6 +25,8 @@ USABLE = frozenset({State.OK, State.PARTIAL, State.UNDERFILLED, State.SATURATED_
 # States that count as evidence for relaxing a lever or lowering capacity.
 TRUSTED = frozenset({State.OK, State.NO_TRAFFIC, State.BELOW_FIRST})
 
+_VALUELESS = frozenset({State.MISSING, State.UNSUPPORTED, State.NO_TRAFFIC})
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -45,12 +47,17 @@ class Reading:
     note: str = ""
 
     def __post_init__(self) -> None:
+        for number in (self.value, self.lo, self.hi, self.count, self.age, self.window):
+            if number is not None and not isfinite(number):
+                self._refuse_infinite()
+        if self.value is not None and self.state in _VALUELESS:
+            raise ValueError(f"a {self.state} reading carries no value")
+
+    def _refuse_infinite(self) -> None:
         for name in ("value", "lo", "hi", "count", "age", "window"):
             number = getattr(self, name)
-            if number is not None and not math.isfinite(number):
+            if number is not None and not isfinite(number):
                 raise ValueError(f"reading {self.source or '?'}: {name} must be finite, not {number}")
-        if self.state in (State.MISSING, State.UNSUPPORTED, State.NO_TRAFFIC) and self.value is not None:
-            raise ValueError(f"a {self.state} reading carries no value")
 
     @property
     def usable(self) -> float | None:

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from controller.core.facts import Fact
 from controller.core.flows import RATES
 from controller.core.gauges import GAUGES
-from controller.core.judge import Judge
+from controller.core.judge import STUCK_SCRAPES, Judge
 from controller.core.model import Scope
 from controller.core.observation import ReplicaFacts
 from controller.core.reading import Reading, State, unsupported
 from controller.core.signals import Signal
 
-STUCK_SCRAPES = 4  # a replica that holds work and moved nothing over this many scrapes is stuck
+_PROGRESS = (Fact.GENERATION_TOKENS, Fact.PROMPT_TOKENS, Fact.FINISHED)
 
 
 def replica(j: Judge, name: str, facts: ReplicaFacts) -> Scope:
@@ -30,20 +30,22 @@ def replica(j: Judge, name: str, facts: ReplicaFacts) -> Scope:
 
 def stuck(j: Judge, name: str) -> Reading:
     """1 when the replica held work at every one of the last scrapes and moved nothing between them."""
-    entries = list(j.history.entries)[-STUCK_SCRAPES:]
-    mine = [e.replicas[name] for e in entries if name in e.replicas]
-    progress = [
-        f for f in (Fact.GENERATION_TOKENS, Fact.PROMPT_TOKENS, Fact.FINISHED) if any(f in m.counters for m in mine)
-    ]
-    if not j.fresh or len(mine) < STUCK_SCRAPES:
-        return Reading(State.UNDERFILLED, note=f"{len(mine)} of {STUCK_SCRAPES} scrapes seen")
     if Fact.GENERATION_TOKENS in j.facts.late:
         return unsupported("tokens are counted when a request ends, so a long one looks stuck")
-    if Fact.GENERATION_TOKENS not in progress:
+    seen, counted, held, moved = 0, False, True, False
+    for entry in j.last:
+        mine = entry.replicas.get(name)
+        if mine is None:
+            continue
+        seen += 1
+        counted = counted or Fact.GENERATION_TOKENS in mine.counters
+        held = held and mine.gauges.get(Fact.RUNNING, 0.0) + mine.gauges.get(Fact.WAITING, 0.0) > 0
+        moved = moved or any(mine.counters.get(fact, 0.0) > 0 for fact in _PROGRESS)
+    if not j.fresh or seen < STUCK_SCRAPES:
+        return Reading(State.UNDERFILLED, note=f"{seen} of {STUCK_SCRAPES} scrapes seen")
+    if not counted:
         return unsupported("no token counter per replica")
-    held = all(m.gauges.get(Fact.RUNNING, 0.0) + m.gauges.get(Fact.WAITING, 0.0) > 0 for m in mine)
-    moved = any(m.counters.get(f, 0.0) > 0 for m in mine for f in progress)
-    return Reading(State.OK, 1.0 if held and not moved else 0.0, window=sum(e.seconds for e in entries))
+    return Reading(State.OK, 1.0 if held and not moved else 0.0)
 
 
 def stuck_total(replicas: Mapping[str, Scope]) -> Reading:

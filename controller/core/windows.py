@@ -83,7 +83,10 @@ class History:
     def histogram(self, fact: Fact, now: float, window: float) -> HistogramIncrement | None:
         return add(e.histograms[fact] for e in self.within(now, window) if fact in e.histograms)
 
-    def counter(self, fact: Fact, now: float, window: float) -> float | None:
-        """Sum of increments; None when the counter was in none of the entries."""
-        found = [e.counters[fact] for e in self.within(now, window) if fact in e.counters]
-        return sum(found) if found else None
+    def counters(self, now: float, window: float) -> dict[Fact, float]:
+        """Sums of the increments of every counter that was in one of the entries."""
+        sums: dict[Fact, float] = {}
+        for entry in self.within(now, window):
+            for fact, value in entry.counters.items():
+                sums[fact] = sums.get(fact, 0.0) + value
+        return sums

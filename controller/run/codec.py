@@ -52,12 +52,12 @@ def _make_encoder(kind: type[Any]) -> Encoder:
         return str
     if kind in _PLAIN:
         return _same
-    if issubclass(kind, Enum):
-        return lambda value: value.value
+    if issubclass(kind, str):  # every enum here is one, and JSON writes it as the text that it is
+        return _same
     if dataclasses.is_dataclass(kind):
         return _dataclass_encoder(kind)
     if issubclass(kind, Mapping):
-        return lambda value: {_key(k): _encoder(type(v))(v) for k, v in value.items()}
+        return _mapping_encoder
     if issubclass(kind, (tuple, list, frozenset)):
         return lambda value: [_encoder(type(v))(v) for v in value]
     raise TypeError(f"cannot write a {kind.__name__} into the ledger")
@@ -84,7 +84,7 @@ def _default(field: Any) -> Any:
 
 
 def _encode_reading(r: Reading) -> list[Any]:
-    row: list[Any] = [r.state.value, r.value, r.lo, r.hi, r.count, r.age, r.window, r.source, r.note]
+    row: list[Any] = [r.state, r.value, r.lo, r.hi, r.count, r.age, r.window, r.source, r.note]
     while row[-1] is None or row[-1] == "":
         row.pop()
     return row
@@ -135,8 +135,8 @@ def _make_decoder(kind: Any) -> Decoder:
     raise TypeError(f"cannot read a {kind} from the ledger")
 
 
-def _key(key: Any) -> str:
-    return key.value if isinstance(key, Enum) else str(key)
+def _mapping_encoder(value: Mapping[Any, Any]) -> dict[str, Any]:
+    return {k if isinstance(k, str) else str(k): _encoder(type(v))(v) for k, v in value.items()}
 
 
 def _same(value: Any) -> Any:
