@@ -83,10 +83,10 @@ def update(
     horizon = _horizon(spec, state)
     offered = _offered(pool)
     ahead: ahead_of.Forecast | None = None
+    memory = state.forecast
     if offered is not None:
-        ahead, memory = ahead_of.update(state.forecast, now, offered, horizon, MARGIN_QUANTILE)
-        state = replace(state, forecast=memory)
-    state = replace(state, at=now)
+        ahead, memory = ahead_of.update(memory, now, offered, horizon, MARGIN_QUANTILE)
+    state = replace(state, at=now, forecast=memory)
     shown = None
     if served is not None and state.shape is not None:
         shown = proven(profile, state.shape, state.kappa, served, state.seen)
@@ -170,39 +170,57 @@ def _learn(
     prompt, output = pool.get(Signal.PROMPT_TOKEN_RATE), pool.get(Signal.GENERATION_TOKEN_RATE)
     if not replicas or not finished.value or not output.value:
         return replace(state, batch=None, replicas=replicas)
-    hit = pool.get(Signal.PREFIX_HIT_RATE).value or 0.0
-    now_shape = Shape((prompt.value or 0.0) / finished.value, output.value / finished.value, min(max(hit, 0.0), 1.0))
-    shape = _blend(state.shape, now_shape, _gain(state.at, now, state.samples))
+    gain = _gain(state.at, now, state.samples)
+    hit = min(max(pool.get(Signal.PREFIX_HIT_RATE).value or 0.0, 0.0), 1.0)
+    shape = _blend(state.shape, Shape((prompt.value or 0.0) / finished.value, output.value / finished.value, hit), gain)
     itl = _itl(pool)
-    running = pool.get(Signal.RUNNING)
-    batch = None
-    if running.value is not None:
-        batch = running.value / replicas
-    elif itl is not None:
-        batch = output.value * itl / replicas  # Little: sequences = tokens per second x seconds per token
-    state = replace(state, shape=shape)
-    if batch is None or batch <= 0:
-        return replace(state, batch=None, replicas=replicas)
+    batch = _batch(pool, itl, output.value, replicas)
+    if not batch:
+        return replace(state, shape=shape, batch=None, replicas=replicas)
     # While replicas come or go the window mixes two fleets, and while the batch ramps two loads.
     steady = (
         state.batch is not None
         and abs(batch - state.batch) <= RAMP * max(batch, state.batch)
         and state.replicas == replicas
     )
-    state = _saturation(pool, replicas, batch, replace(state, batch=batch, seen=max(batch, state.seen or 0.0)))
-    kv = pool.get(Signal.KV_USAGE)
-    if kv.value is not None and kv.value > 0.05:
-        fill = batch / kv.value
-        state = replace(state, kv_sequences=fill if state.kv_sequences is None else
-                        state.kv_sequences + 0.3 * (fill - state.kv_sequences))  # fmt: skip
+    kappa, samples = state.kappa, state.samples
     if itl is not None and steady:
-        state = _kappa(spec, itl, batch, shape, now, state)
-    return replace(state, replicas=replicas)
+        kappa, samples = _kappa(spec, itl, batch, shape, gain, state)
+    crowded, full = _saturation(pool, replicas, batch, state)
+    return replace(
+        state,
+        shape=shape,
+        batch=batch,
+        seen=max(batch, state.seen or 0.0),
+        kv_sequences=_kv_sequences(pool, batch, gain, state.kv_sequences),
+        kappa=kappa,
+        samples=samples,
+        crowded=crowded,
+        full=full,
+        replicas=replicas,
+    )
 
 
-def _saturation(pool: PoolReadings, replicas: float, batch: float, state: EstimatorState) -> EstimatorState:
-    """A batch that does not grow while many wait for long, twice in a row, is as large as this engine makes it. A short
-    queue is normal between two steps and says nothing."""
+def _batch(pool: PoolReadings, itl: float | None, tokens: float, replicas: float) -> float | None:
+    """Sequences per replica: measured, or by Little's law from tokens per second and seconds per token."""
+    running = pool.get(Signal.RUNNING).value
+    if running is not None:
+        return running / replicas
+    return None if itl is None else tokens * itl / replicas
+
+
+def _kv_sequences(pool: PoolReadings, batch: float, gain: float, before: float | None) -> float | None:
+    """Sequences that would fill the KV cache; a nearly empty cache says nothing about that."""
+    kv = pool.get(Signal.KV_USAGE).value
+    if kv is None or kv <= 0.05:
+        return before
+    return batch / kv if before is None else before + gain * (batch / kv - before)
+
+
+def _saturation(pool: PoolReadings, replicas: float, batch: float, state: EstimatorState) -> tuple[bool, float | None]:
+    """Whether replicas are crowded, and the batch at which they are full. A batch that does not grow while many wait
+    for long, twice in a row, is as large as this engine makes it. A short queue is normal between two steps and says
+    nothing."""
     waiting = (pool.get(Signal.QUEUE_DEPTH).value or 0.0) / replicas
     delay = pool.get(Signal.QUEUE_DELAY).usable or 0.0
     crowded = waiting >= max(1.0, CROWD * batch) and delay >= CROWD_DELAY
@@ -211,18 +229,16 @@ def _saturation(pool: PoolReadings, replicas: float, batch: float, state: Estima
         full = max(batch, full or 0.0)
     elif full is not None and batch > full:
         full = None  # it does grow
-    return replace(state, crowded=crowded, full=full)
+    return crowded, full
 
 
 def _kappa(
-    spec: EstimatorSpec, itl: float, batch: float, shape: Shape, now: float, state: EstimatorState
-) -> EstimatorState:
-    """Follow measured over modelled step time, in logs, slowly; the first sample counts fully."""
+    spec: EstimatorSpec, itl: float, batch: float, shape: Shape, gain: float, state: EstimatorState
+) -> tuple[float, int]:
+    """Follow measured over modelled step time, in logs, and slowly."""
     lo, hi = spec.kappa_bounds
     ratio = min(max(itl / step_time(spec.profile or Profile(), shape, batch), lo), hi)
-    gain = _gain(state.at, now, state.samples)
-    kappa = math.exp(math.log(state.kappa) + gain * (math.log(ratio) - math.log(state.kappa)))
-    return replace(state, kappa=kappa, samples=state.samples + 1)
+    return math.exp(math.log(state.kappa) + gain * (math.log(ratio) - math.log(state.kappa))), state.samples + 1
 
 
 def _itl(pool: PoolReadings) -> float | None:
@@ -276,4 +292,7 @@ def _cold_start(
         asked = tuple((count, since) for count, since in asked if count <= target.accepted)
     come = [(count, since) for count, since in asked if replicas >= count]
     lags = (*lags, *(now - since for _, since in come))[-20:]
-    return replace(state, accepted=target.accepted, asked=tuple(a for a in asked if a not in come), lags=lags)
+    asked = tuple(a for a in asked if a not in come)
+    if (target.accepted, asked, lags) == (state.accepted, state.asked, state.lags):
+        return state
+    return replace(state, accepted=target.accepted, asked=asked, lags=lags)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from math import isfinite
 
 
@@ -80,6 +81,7 @@ def ok(value: float, **rest: float | str | None) -> Reading:
     return Reading(State.OK, value=value, **rest)  # type: ignore[arg-type]
 
 
+@cache
 def unsupported(why: str) -> Reading:
     """This engine cannot tell, and why."""
     return Reading(State.UNSUPPORTED, note=why)

@@ -132,7 +132,7 @@ class FileLedger:
         while path.exists():
             path = path.with_name(path.name.replace(SUFFIX, f"x{SUFFIX}"))
         self._file, self._path = path.open("wb"), path
-        self._packer = zlib.compressobj(6, zlib.DEFLATED, 31)
+        self._packer = zlib.compressobj(3, zlib.DEFLATED, 31)
         self._since_key = 0
         self._write({"format": FORMAT})
 
