@@ -12,6 +12,7 @@ from itertools import accumulate
 from controller.core.facts import Kind
 from controller.core.observation import HistogramIncrement
 from controller.core.ports import PoolNeeds
+from sources.prometheus.errors import BadAnswer
 from sources.prometheus.family import ByWorkload
 from sources.prometheus.plan import Part, Question, tenant
 from sources.prometheus.promql import PART
@@ -72,7 +73,7 @@ def values(question: Question, rows: Iterable[Row], targets: Targets, edges: Map
                 used.setdefault(pool, {})[part.candidate.metric] = None
         for cell in own:
             if histogram:
-                edge = float(row["le"]) if "le" in row else None
+                edge = _edge(row["le"]) if "le" in row else None
                 buckets = cell.buckets.get(tag)
                 if buckets is None:
                     buckets = cell.buckets[tag] = {}
@@ -103,7 +104,7 @@ def common_edges(question: Question, rows: Iterable[Row], targets: Targets, *, c
             continue
         for pool, _ in _owners(question, part, row, targets, set()):
             of = counts.setdefault(pool, {}).setdefault(part.tag, {})
-            edge = float(row["le"])
+            edge = _edge(row["le"])
             of[edge] = of.get(edge, 0.0) + count
     return {
         pool: {
@@ -221,6 +222,14 @@ def _combine(how: str, numbers: Sequence[float]) -> float:
         return max(numbers)
     total = math.fsum(numbers)
     return total / len(numbers) if how == "mean" else total
+
+
+def _edge(text: str) -> float:
+    """A bucket edge; "10" and "10.0" alike. Raises BadAnswer."""
+    try:
+        return float(text)
+    except ValueError as error:
+        raise BadAnswer(f"a bucket edge le={text!r} is not a number") from error
 
 
 def _names_in(text: str) -> float:

@@ -50,12 +50,12 @@ def unborn(family: Family, found: Found) -> tuple[str, ...]:
     for again; a few are born with their first event, and must not wait for the next full look."""
     if family.platform:
         return ()
-    return tuple(name for name in _wanted(family) if any(name not in of for of in found.by_pool.values()))
+    return tuple(name for name in wanted_names(family) if any(name not in of for of in found.by_pool.values()))
 
 
 def question(family: Family, wanted: Sequence[str] = ()) -> str:
     """The query whose rows `read` understands. One row per name, job and pool, for `wanted` names (all by default)."""
-    names = "|".join(literal(name) for name in wanted or _wanted(family))
+    names = "|".join(literal(name) for name in wanted or wanted_names(family))
     matchers: tuple[Matcher, ...] = (Matcher("__name__", "=~", names),)
     labels: tuple[str, ...] = ("__name__", "job")
     if not family.platform:
@@ -98,7 +98,10 @@ def alive(family: Family, found: Found) -> tuple[str, ...]:
     return tuple(sorted(usable))[:1]
 
 
-def _wanted(family: Family) -> tuple[str, ...]:
+def wanted_names(family: Family) -> tuple[str, ...]:
+    """Every name that is looked for. Empty for an engine that exposes nothing."""
+    if family.platform:
+        return family.names()
     own = family.names()
     more = [c.metric for fact in ALIVE for c in family.contract.candidates.get(fact, ())]
     return tuple(dict.fromkeys((*own, *more)))

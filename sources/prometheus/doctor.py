@@ -11,7 +11,7 @@ from sources.contracts.resolve import resolve
 from sources.diagnosis.model import Finding, Level
 from sources.prometheus.assemble import Edges, common_edges, values
 from sources.prometheus.config import PrometheusConfig
-from sources.prometheus.discovery import Found, question, read
+from sources.prometheus.discovery import Found, question, read, wanted_names
 from sources.prometheus.errors import PrometheusError
 from sources.prometheus.family import Family, families, wanted
 from sources.prometheus.plan import questions, sightings
@@ -39,7 +39,7 @@ def diagnose(
 
 def _findings(transport: Transport, needs: Sequence[PoolNeeds], now: float, window: float) -> Iterator[Finding]:
     for family in families(needs):
-        if not family.names():
+        if not wanted_names(family):
             continue
         answer = transport.query(question(family), now, _BUDGET)
         for warning in answer.warnings:

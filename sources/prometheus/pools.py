@@ -92,7 +92,8 @@ def pool_facts(
             own.put(fact, 0.0, HistogramIncrement((), (), 0.0, 0.0) if fact.kind is Kind.HISTOGRAM else None)
             sources[fact] = metric
     if not any(pool.pool in found.by_pool for family, found in gathered.families if not family.platform):
-        failed = dict.fromkeys(wanted(pool), f"no series matches the selector of pool {pool.pool}")
+        lost = wanted(pool) - sources.keys() - unsupported.keys()
+        failed = dict.fromkeys(lost, f"no series matches the selector of pool {pool.pool}")
     failed |= {
         fact: why
         for (engine, fact), why in gathered.failures.items()

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from controller.core.facts import Fact, Kind
 from controller.core.observation import Observation
 from controller.core.ports import PoolNeeds
-from sources.prometheus.assemble import Edges, Values, common_edges, values
+from sources.prometheus.assemble import Edges, common_edges, values
 from sources.prometheus.config import PrometheusConfig
-from sources.prometheus.discovery import Found, question, read, unborn
+from sources.prometheus.discovery import Found, question, read, unborn, wanted_names
 from sources.prometheus.errors import PrometheusError, TimedOut
 from sources.prometheus.family import Family, families
 from sources.prometheus.plan import Question, questions, sightings
@@ -108,7 +108,7 @@ class PrometheusSource:
         the older finding, if there is one."""
         asked: dict[str, str] = {}
         for i, eyes in enumerate(self._eyes):
-            if not eyes.family.names():
+            if not wanted_names(eyes.family):
                 continue
             if self._is_due(eyes, moment):
                 asked[str(i)] = question(eyes.family)
@@ -180,13 +180,17 @@ class PrometheusSource:
         gathered = Gathered([(eyes.family, eyes.found) for eyes in self._eyes])
         for name, (eyes, item) in of.items():
             answer, grid_answer = answers[name], answers.get(f"grid {name}")
-            if isinstance(grid_answer, Answer):
-                eyes.edges[item.key] = common_edges(item, grid_answer.rows, self._targets)
             if isinstance(answer, PrometheusError):
                 gathered.fail(item, str(answer))
                 continue
+            try:
+                if isinstance(grid_answer, Answer):
+                    eyes.edges[item.key] = common_edges(item, grid_answer.rows, self._targets)
+                found = values(item, answer.rows, self._targets, eyes.edges.get(item.key, {}))
+            except PrometheusError as error:
+                gathered.fail(item, str(error))
+                continue
             self._read_at[item.key] = moment
-            found: Mapping[str, Values] = values(item, answer.rows, self._targets, eyes.edges.get(item.key, {}))
             gathered.take(item, found, answer)
         for key in starting:
             self._read_at[key] = moment
