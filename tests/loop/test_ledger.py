@@ -1,0 +1,185 @@
+"""The ledger is lossless, survives crashes and full disks, and replays to the same plans."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.core.model import (
+    Applied,
+    Lever,
+    Outcome,
+    Plan,
+    PoolReadings,
+    Scope,
+    Snapshot,
+    Target,
+    TargetState,
+    Tick,
+)
+from controller.core.ports import LedgerFull
+from controller.core.reading import Reading, State, ok
+from controller.core.signals import Signal
+from controller.run import codec
+from controller.run.ledger import FileLedger, LedgerError, Record, ledger_files, read_ledger
+from tests.support.closed_loop import build, drive
+from tests.support.plant import Plant
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+READINGS = st.builds(
+    Reading,
+    st.sampled_from([State.OK, State.PARTIAL, State.STALE]),
+    value=NUMBERS, lo=st.none() | NUMBERS, hi=st.none() | NUMBERS, count=st.none() | NUMBERS, note=st.text(max_size=5),
+)  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=4),
+    lambda inner: st.dictionaries(st.sampled_from("abcd"), inner, max_size=4),
+    max_leaves=12,
+)
+
+DICTS = st.dictionaries(st.sampled_from("abcd"), JSON, max_size=4)
+
+
+def ledger(path: Path, *, max_size: int = 1 << 22, rotate_size: int = 1 << 20) -> FileLedger:
+    return FileLedger(path, max_size=max_size, rotate_size=rotate_size)
+
+
+def night(path: Path, seconds: float = 900.0, **sizes: int) -> list[Record]:
+    """A loop on the plant with a ledger; what is read back."""
+    plant = Plant(lambda t: 10.0 + t / 30, replicas=1, cold_start=60.0)
+    loop = build(plant, ledger=ledger(path, **sizes))
+    drive(loop, plant, seconds)
+    loop.close()
+    return list(read_ledger(path))
+
+
+def test_what_was_written_is_read_back_bit_for_bit(tmp_path: Path) -> None:
+    plant = Plant(lambda t: 10.0 + t / 30, replicas=1, cold_start=60.0)
+    loop = build(plant, ledger=ledger(tmp_path))
+    results = drive(loop, plant, 900)
+    loop.close()
+    records = list(read_ledger(tmp_path))
+
+    assert [r.snapshot for r in records] == [r.snapshot for r in results]
+    assert [r.plan for r in records] == [r.plan for r in results]
+    assert [r.applied for r in records] == [r.applied for r in results]
+    assert all(r.complete for r in records)
+
+
+@given(st.lists(READINGS, min_size=1, max_size=4), st.dictionaries(st.sampled_from("xyz"), NUMBERS, max_size=3))
+def test_any_snapshot_survives_the_codec(readings: list[Reading], replicas: dict[str, float]) -> None:
+    pool = PoolReadings(
+        signals=dict(zip(Signal, readings, strict=False)),
+        replicas={name: Scope({Signal.RUNNING: ok(value)}) for name, value in replicas.items()},
+    )
+    made = Snapshot(Tick(3, 1.5, None), {"a/b": pool}, {Target("a", Lever.REPLICAS, "m/1"): TargetState(2.0)})
+
+    assert codec.decode(Snapshot, json.loads(json.dumps(codec.encode(made), allow_nan=False))) == made
+
+
+@given(DICTS, DICTS)
+def test_a_patch_of_a_difference_gives_the_new_value(old: dict[str, object], new: dict[str, object]) -> None:
+    assert codec.patch(old, codec.diff(old, new)) == new
+
+
+def test_a_crash_in_the_middle_of_a_record_loses_that_record_alone(tmp_path: Path) -> None:
+    records = night(tmp_path)
+    file = ledger_files(tmp_path)[0]
+    file.write_bytes(file.read_bytes()[:-200])
+
+    survivors = list(read_ledger(tmp_path))
+    assert len(records) > len(survivors) >= len(records) - 3
+    assert [r.plan for r in survivors] == [r.plan for r in records[: len(survivors)]]
+
+
+def test_a_plan_without_outcomes_says_so(tmp_path: Path) -> None:
+    """kill -9 between plan and outcome: the successor must verify, not apply again."""
+    book = ledger(tmp_path)
+    book.plan(_record(at=1.0))
+    book.outcomes(1.0, [Applied(Target("a", Lever.REPLICAS), Outcome.DONE)])
+    book.plan(_record(at=2.0))
+    book.close()
+
+    assert [(r.at, r.complete) for r in read_ledger(tmp_path)] == [(1.0, True), (2.0, False)]
+
+
+def test_the_ledger_stays_within_its_cap_and_loses_the_oldest(tmp_path: Path) -> None:
+    night(tmp_path, 7200.0, max_size=60_000, rotate_size=15_000)
+    files = ledger_files(tmp_path)
+
+    assert sum(f.stat().st_size for f in files) <= 60_000 + 15_000
+    assert len(files) > 1
+    records = list(read_ledger(tmp_path))
+    assert records[0].states is not None, "every file stands on its own"
+    assert records[0].at > 1_000_015.0
+    assert records[-1].at == 1_007_200.0
+
+
+def test_a_full_disk_is_told_and_the_ledger_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = ledger(tmp_path)
+    book.plan(_record(at=1.0))
+
+    def full(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(book, "_write", full)
+        with pytest.raises(LedgerFull, match="No space left"):
+            book.plan(_record(at=2.0))
+    book.plan(_record(at=3.0))
+    book.outcomes(3.0, [])
+    book.close()
+
+    assert [r.at for r in read_ledger(tmp_path)] == [1.0, 3.0]
+
+
+def test_a_really_full_device_is_told(tmp_path: Path) -> None:
+    """/dev/full: every write fails, as on a full disk."""
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    book = ledger(tmp_path)
+    book.plan(_record(at=1.0))
+    assert book._file is not None  # noqa: SLF001
+    book._file.close()  # noqa: SLF001
+    book._file = Path("/dev/full").open("wb")  # noqa: SLF001, SIM115 - the disk fills up now
+
+    with pytest.raises(LedgerFull):
+        book.plan(_record(at=2.0))
+
+
+def test_a_directory_that_cannot_be_written_names_the_mend(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(LedgerError, match=r"make the directory writable, or set ledger\.path"):
+        ledger(tmp_path / "file" / "ledger")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "no complete record|nothing|no ledger"), (b"hello\n", "give a file that Governor wrote")],
+    ids=["empty", "text"],
+)
+def test_something_that_is_no_ledger_is_refused_with_its_name(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "1.ledger.gz"
+    file.write_bytes(content)
+    if content:
+        with pytest.raises(LedgerError, match=message):
+            list(read_ledger(tmp_path))
+    else:
+        assert list(read_ledger(tmp_path)) == []
+
+
+def test_no_ledger_at_all_names_where_to_look(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match=r"give the directory that ledger\.path names"):
+        list(read_ledger(tmp_path))
+
+
+def _record(at: float) -> dict[str, object]:
+    return {
+        "at": at, "snapshot": Snapshot(Tick(1, at)), "plan": Plan(at), "config_hash": "h", "version": "v",
+        "mode": "live", "states": {}, "config": {},
+    }  # fmt: skip
