@@ -6,6 +6,7 @@ Source of the windows and factors: Google SRE workbook, chapter 5.
 """
 
 from collections import deque
+from collections.abc import Mapping
 
 from controller.core.reading import Reading, State
 
@@ -14,6 +15,7 @@ FAST = ("1h", "5m", 14.4)
 SLOW = ("6h", "30m", 6.0)
 MIN_EVENTS = 100.0  # below this in the long window one miss is worth too much to act on
 BINS = 60
+PERIOD = 30 * 86400.0  # seconds; the period that the factors are made for
 
 
 class _Window:
@@ -73,12 +75,14 @@ class BudgetLedger:
         )
 
 
-def burning(readings: dict[str, Reading]) -> bool:
-    """Whether the budget burns too fast by the fast or the slow pair: both windows above the factor, enough events."""
+def burning(readings: Mapping[str, Reading], period: float = PERIOD) -> bool:
+    """Whether the budget of `period` seconds burns too fast by the fast or the slow pair: both windows above the
+    factor, enough events. The factors are for 30 days, where they mean 2 % of the budget in an hour and 5 % in six."""
     for long, short, factor in (FAST, SLOW):
         a, b = readings.get(long), readings.get(short)
         if a is None or b is None or a.value is None or b.value is None:
             continue
-        if a.value > factor and b.value > factor and (a.count or 0.0) >= MIN_EVENTS:
+        limit = factor * period / PERIOD
+        if a.value > limit and b.value > limit and (a.count or 0.0) >= MIN_EVENTS:
             return True
     return False

@@ -28,13 +28,15 @@ MARGIN_QUANTILE = 0.9
 @dataclass(frozen=True, slots=True)
 class EstimatorSpec:
     """What the estimator must know of a pool. `profile` None means the default prior; `cold_start` is the prior for the
-    seconds from asking for a replica to its first answer; `lead` what a decision loses on top (a tick, a window)."""
+    seconds from asking for a replica to its first answer; `lead` what a decision loses on top (a tick, a window);
+    `budget_period` the seconds over which failures may add up."""
 
     pool: str
     objectives: tuple[Objective, ...]
     profile: Profile | None = None
     cold_start: float = 180.0
     lead: float = 30.0
+    budget_period: float = burn.PERIOD
 
     @property
     def itl_target(self) -> float | None:
@@ -90,7 +92,7 @@ def update(
     shown = None
     if served is not None and state.shape is not None:
         shown = proven(profile, state.shape, state.kappa, served, state.seen)
-    burning = any(burn.burning(dict(readings)) for readings in pool.burn.values())
+    burning = any(burn.burning(readings, spec.budget_period) for readings in pool.burn.values())
     return _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state), state
 
 

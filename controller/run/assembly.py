@@ -124,6 +124,7 @@ def estimator_specs(config: GovernorConfig) -> tuple[EstimatorSpec, ...]:
             pool.to_objectives(),
             pool.profile.to_profile() if pool.profile is not None else None,
             cold_start=pool.cold_start,
+            budget_period=config.error_budget.window,
             lead=config.interval + pool.window / 2,
         )
         for name, pool in config.pools.items()

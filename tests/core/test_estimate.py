@@ -166,6 +166,10 @@ def test_a_burning_budget_asks_for_a_margin() -> None:
     burn = {"ttft": {"1h": ok(20.0, count=500.0), "5m": ok(20.0), "6h": ok(1.0), "30m": ok(1.0)}}
 
     assert learn(replace(pool(), burn=burn))[0].margin > 0
+    week = replace(SPEC, budget_period=7 * 86400.0)
+    slow = {"ttft": {"1h": ok(5.0, count=500.0), "5m": ok(5.0)}}
+    assert learn(replace(pool(), burn=slow))[0].margin == 0
+    assert learn(replace(pool(), burn=slow), spec=week)[0].margin > 0
     few = {"ttft": {"1h": ok(20.0, count=20.0), "5m": ok(20.0)}}
     assert learn(replace(pool(), burn=few))[0].margin == 0
 

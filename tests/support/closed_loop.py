@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from controller.core.estimate import EstimatorSpec
@@ -81,5 +82,5 @@ def attained(plant: Plant, target: float, begin: float = 0.0, end: float = float
 
 def reversals(values: Sequence[float]) -> int:
     """How often the direction of change turned."""
-    moves = [b - a for a, b in zip(values, values[1:], strict=False) if b != a]
-    return sum((a > 0) != (b > 0) for a, b in zip(moves, moves[1:], strict=False))
+    moves = [b - a for a, b in pairwise(values) if b != a]
+    return sum((a > 0) != (b > 0) for a, b in pairwise(moves))

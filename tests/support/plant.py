@@ -46,7 +46,7 @@ class Counts:
 class Plant:
     """One pool. `rate(t)` are requests per second offered at t seconds since the start."""
 
-    def __init__(  # noqa: PLR0913 - a plant has parameters
+    def __init__(
         self,
         rate: Callable[[float], float],
         *,
