@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from controller.core.model import Ask, Lever, Proposal, Target
+from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, View
 from controller.core.reading import State
@@ -77,6 +77,8 @@ class Capacity:
         need = load / config.utilisation * math.exp(state.trim)
         evidence = {**estimate.evidence, "need": need, "trim": state.trim, "backlog": estimate.backlog}
         up, down = math.ceil(need - config.hysteresis), math.ceil(need + config.hysteresis)
+        if self._queue_outlasts(view, owner, current):
+            up = max(up, int(current) + 1)
         if up > current:
             return Proposal(target, Ask.SET, float(up), "capacity", self._reason(view, state), evidence)
         if estimate.unit_rate is None and depth.usable and depth.usable >= max(current, 1.0):
@@ -88,6 +90,15 @@ class Capacity:
             return Proposal(target, Ask.SET, float(down), "capacity", why, evidence)
         return Proposal(target, Ask.SET, current, "capacity", Why.STEADY, evidence)
 
+    def _queue_outlasts(self, view: View, owner: TargetState, current: float) -> bool:
+        """Whether requests will still wait when one more replica is warm, with all that was asked for serving
+        already: then one more helps whatever the model says. One at a time, because the next answer comes with the
+        next one."""
+        evidence = view.estimate.evidence
+        return (
+            evidence.get("still_waiting", 0.0) >= 1.0 and not owner.pending and evidence.get("serving", 0.0) >= current
+        )
+
     def _blind(self, target: Target, current: float, waiting: float) -> Proposal:
         """A queue and no idea of a replica's capacity: one more at a time."""
         return Proposal(target, Ask.SET, current + 1, "capacity", Why.BACKLOG, {"waiting": waiting})
@@ -96,7 +107,7 @@ class Capacity:
         """What tipped the scale: the first of load, KV, queue, trim without which the need would fit."""
         estimate = view.estimate
         demand = estimate.demand or 0.0
-        if estimate.backlog > demand * 0.2:
+        if estimate.backlog > demand * 0.2 or estimate.evidence.get("still_waiting", 0.0) >= 1.0:
             return Why.BACKLOG
         if estimate.forecast is not None and estimate.forecast > demand:
             return Why.FORECAST

@@ -63,7 +63,7 @@ class RecordingWriter:
         self._file = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0)
         self._numbers: dict[int, int] = {}  # of the layout -> in the file
         self._layout: Layout | None = None
-        self._last = Values((0,))
+        self._last: Values = np.empty(0)
         self._at = -math.inf
         self.frames = 0
         self._line({"format": FORMAT, "version": VERSION, **asdict(header)})

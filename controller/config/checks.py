@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from controller.config.errors import Path, dotted
-from controller.config.models import GovernorConfig, LeverConfig, PoolConfig
+from controller.config.models import GovernorConfig, LeverConfig, ObjectiveConfig, PoolConfig
 from controller.config.report import nearest
 from controller.config.units import format_duration, format_size
 from controller.core.model import Lever, Mode
@@ -110,6 +110,8 @@ def _objectives(config: GovernorConfig, at: Path, pool: PoolConfig) -> Iterator[
             )
         elif len(ways) > 1:
             yield Finding(here, f"says it twice, by {' and '.join(ways)}", "keep one of them")
+        if objective.klass:
+            yield from _class(here, at, objective, pool)
         window = objective.window or pool.window
         if window < config.interval and window != pool.window:
             yield Finding(
@@ -149,6 +151,23 @@ def _objectives(config: GovernorConfig, at: Path, pool: PoolConfig) -> Iterator[
             )
         seen.setdefault(key, index)
         names.setdefault(objective.name, index)
+
+
+def _class(here: Path, at: Path, objective: ObjectiveConfig, pool: PoolConfig) -> Iterator[Finding]:
+    if not pool.labels.klass:
+        yield Finding(
+            (*here, "class"),
+            "no label tells the class of a request",
+            f"write labels: {{class: <label>}} in the pool, naming the label whose values are like {objective.klass!r}",
+            ((*at, "labels"),),
+        )
+    if objective.statistic is not None:
+        yield Finding(
+            (*here, "statistic"),
+            "a mean is not judged per class",
+            "write percentile or attainment, or remove class",
+            ((*here, "class"),),
+        )
 
 
 def _lever(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:

@@ -57,7 +57,9 @@ class ObjectiveConfig(Model):
     statistic: Literal["mean"] | None = Field(
         None, description="mean, for sources that know nothing else; has no error budget"
     )
-    klass: MaybeText = Field("", alias="class", description="request class the promise is for; empty means all")
+    klass: MaybeText = Field(
+        "", alias="class", description="request class the promise is for, a value of `labels.class`; empty means all"
+    )
     window: PositiveDuration | None = Field(
         None, description="time over which the loop judges it; default: the pool's window"
     )
@@ -110,6 +112,7 @@ class LabelsConfig(Model):
 
     replica: Label = Field("pod", description="label that tells replicas apart")
     tenant: Label = Field("", description="label that names the tenant")
+    klass: Label = Field("", alias="class", description="label that names the request class; objectives may name one")
     role: Label = Field("", description="label that tells prefill from decode")
     zone: Label = Field("", description="label that names the zone")
 

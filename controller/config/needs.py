@@ -8,6 +8,7 @@ from controller.core.model import Lever, Mode
 from controller.core.needs import facts_for
 from controller.core.ports import PoolNeeds
 from controller.core.signals import INFO, Signal
+from controller.core.tally import ENDINGS, LATENCY
 
 # Attainment is a share of offered requests, so each promise needs to know who was offered and who still waits.
 _FOR_PROMISES = (
@@ -44,6 +45,7 @@ def _needs(name: str, pool: PoolConfig) -> PoolNeeds:
         if INFO[objective.signal].latency and objective.share is not None:
             edges.setdefault(Fact(objective.signal.value), set()).add(objective.target)
     labels, workload = pool.labels, pool.workload
+    classed = {objective.signal for objective in pool.objectives if objective.klass}
     return PoolNeeds(
         pool=name,
         engine=pool.engine,
@@ -51,13 +53,21 @@ def _needs(name: str, pool: PoolConfig) -> PoolNeeds:
         facts=frozenset(facts),
         replica_facts=_PER_REPLICA if labels.replica else frozenset(),
         tenant_facts=_PER_TENANT if labels.tenant else frozenset(),
+        class_facts=_per_class(classed) if labels.klass else frozenset(),
         replica_label=labels.replica,
         tenant_label=labels.tenant,
+        class_label=labels.klass if classed else "",
         role_label=labels.role,
         zone_label=labels.zone,
         workload=(workload.namespace, workload.kind, workload.name) if workload else None,
         edges={fact: tuple(sorted(targets)) for fact, targets in sorted(edges.items())},
     )
+
+
+def _per_class(signals: set[Signal]) -> frozenset[Fact]:
+    """What promises for a class are judged on: their histograms, and who was offered."""
+    own = (LATENCY[signal] for signal in signals if signal in LATENCY)
+    return frozenset((*ENDINGS, *own)) if signals else frozenset()
 
 
 def _named_by(settings: object) -> set[Signal]:

@@ -130,15 +130,15 @@ class _Rung:
         )  # fmt: skip
         asked = Step(merged.by, current, wish, merged.why)
         held: tuple[Step, ...] = ()
-        value = wish
+        value = sought = wish
         if merged.why != Why.PIN:
-            value, held = guards.run(case, wish)
+            value, held, sought = guards.run(case, wish)
         steps = (asked, *held) if wish != current or held else ()
         decision = Decision(
             target, current, value, merged.why if not held else held[-1].why, steps, merged.evidence,
             mode=rules.mode,
         )  # fmt: skip
-        return decision, guards.remember(case, wish)
+        return decision, guards.remember(case, sought)
 
     def _silent(self) -> Why:
         if self.pool.pool not in self.snapshot.pools or self.snapshot.error:

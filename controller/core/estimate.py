@@ -107,8 +107,9 @@ def _assemble(
     if kv.usable is not None and replicas:
         demands["kv"] = replicas * kv.usable / KV_FILL
     waiting = pool.get(Signal.QUEUE_DEPTH).usable or 0.0
+    left = _still_waiting(pool, waiting, offered, horizon)
     evidence = {f"demand_{name}": value for name, value in demands.items()}
-    evidence.update(kappa=state.kappa, horizon=horizon, waiting=waiting)
+    evidence.update(kappa=state.kappa, horizon=horizon, waiting=waiting, still_waiting=left)
     if served is not None:
         evidence.update(unit_rate=served.rate, unit_sequences=served.sequences)
     if shown is not None:
@@ -126,7 +127,7 @@ def _assemble(
         offered=offered,
         demand=max(demands.values()) if demands else None,
         forecast=expected,
-        backlog=waiting / (served.rate * DRAIN) if served is not None else 0.0,
+        backlog=left / (served.rate * DRAIN) if served is not None else 0.0,
         unit_rate=served.rate if served is not None else None,
         hit_rate=hit.value,
         kappa=state.kappa,
@@ -136,6 +137,15 @@ def _assemble(
         trusted=_trusted(pool, offered, served),
         evidence=evidence,
     )
+
+
+def _still_waiting(pool: PoolReadings, waiting: float, offered: float | None, horizon: float) -> float:
+    """Of the requests that wait now, those that would still wait when a replica asked for now is warm. A queue that
+    clears by itself before that is not helped by it. A queue that grows is in the demand already."""
+    leaving = pool.get(Signal.ADMITTED_RATE).usable
+    if leaving is None or offered is None:
+        return waiting
+    return max(0.0, waiting - max(0.0, leaving - offered) * horizon)
 
 
 def _trusted(pool: PoolReadings, offered: float | None, served: Capacity | None) -> bool:

@@ -22,7 +22,7 @@ from controller.core.why import Why
 
 @dataclass(frozen=True, slots=True)
 class GuardState:
-    """Memory of one target. `wishes` are what policies wanted (unix seconds, value), for stabilising; `changes` how the
+    """Memory of one target. `wishes` are what was sought (unix seconds, value), for stabilising; `changes` how the
     value as read back moved (unix seconds, delta), for cooldowns and rates; `position` that value and when it was
     read; `due` the next time this lever decides.
 
@@ -58,15 +58,18 @@ Guard = Callable[[Case, float], tuple[float, Why, str]]
 KEEP = Why.STEADY
 
 
-def run(case: Case, wish: float, *, by: str = "guard") -> tuple[float, tuple[Step, ...]]:
-    """Apply all guards but group and bounds to the wish."""
-    value, steps = wish, []
+def run(case: Case, wish: float, *, by: str = "guard") -> tuple[float, tuple[Step, ...], float]:
+    """Apply all guards but group and bounds to the wish. Also returns what was sought: the wish after the doubts about
+    it and before its timing, which is what stabilising remembers."""
+    value, steps, sought = wish, [], wish
     for guard in _ORDER:
+        if guard is stabilise:
+            sought = value
         after, why, detail = guard(case, value)
         if after != value:
             steps.append(Step(by, value, after, why, detail))
             value = after
-    return value, tuple(steps)
+    return value, tuple(steps), sought
 
 
 def bounds(limits: Limits, value: float) -> tuple[float, Why | None]:
@@ -240,12 +243,12 @@ def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float
     return replace(state, changes=changes, position=position)
 
 
-def remember(case: Case, wish: float) -> GuardState:
-    """Next state after deciding: the wish, and when a slow lever is due again."""
+def remember(case: Case, sought: float) -> GuardState:
+    """Next state after deciding: what was sought, and when a slow lever is due again."""
     at, rules = case.tick.at, case.rules
     wishes = tuple((t, w) for t, w in case.state.wishes if t >= at - rules.stabilise - 1e-6)
     due = at + rules.every if rules.every and at >= case.state.due - 1e-6 else case.state.due
-    return replace(case.state, wishes=(*wishes, (at, wish)), due=due)
+    return replace(case.state, wishes=(*wishes, (at, sought)), due=due)
 
 
 def _note(note: str) -> str:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from controller.core import histogram
 from controller.core.facts import Fact
 from controller.core.judge import FILLED, Judge
+from controller.core.observation import HistogramIncrement
 from controller.core.reading import Reading, State
 from controller.core.signals import Signal
 from controller.core.slo import Objective
-from controller.core.tally import ENDINGS, LATENCY, tally
+from controller.core.tally import ENDINGS, LATENCY, Span, tally
 
 STATS = (0.5, 0.95, 0.99)
 
@@ -30,7 +31,7 @@ def quantiles(j: Judge, signal: Signal, objectives: Sequence[Objective]) -> dict
 
 def attainment(j: Judge, objective: Objective) -> Reading:
     """Share of the offered requests that met the objective over its own window, with bounds."""
-    fact = Fact.ERRORS if objective.signal == Signal.ERROR_RATIO else LATENCY[objective.signal]
+    fact = primary(objective)
     if fact in j.facts.unsupported or fact in j.facts.failed or not j.fresh:
         return j.absent(fact)
     histograms = {}
@@ -42,6 +43,16 @@ def attainment(j: Judge, objective: Objective) -> Reading:
     offered, hits = tally(objective, histograms, counters)
     if not offered:
         return j.silence(fact, seen=True)
+    return share_met(j, objective, total, offered, hits)
+
+
+def primary(objective: Objective) -> Fact:
+    """The fact without which the objective cannot be judged."""
+    return Fact.ERRORS if objective.signal == Signal.ERROR_RATIO else LATENCY[objective.signal]
+
+
+def share_met(j: Judge, objective: Objective, total: HistogramIncrement | None, offered: Span, hits: Span) -> Reading:
+    """The attainment of an objective that some requests are known to count for; `total` is their histogram."""
     lo, hi = hits.lo / offered.hi, min(1.0, hits.hi / max(offered.lo, hits.hi))
     covered = j.covered if objective.window == j.window else j.history.covered(j.now, objective.window)
     value = lo + (hi - lo) / 2
@@ -50,4 +61,4 @@ def attainment(j: Judge, objective: Objective) -> Reading:
     state, note = j.state(windowed=False)
     if state == State.OK and covered < objective.window * FILLED:
         state, note = State.UNDERFILLED, f"{covered:.0f} of {objective.window:.0f} s seen"
-    return Reading(state, value, lo, hi, offered.hi, j.age, covered, j.source(fact), note)
+    return Reading(state, value, lo, hi, offered.hi, j.age, covered, j.source(primary(objective)), note)

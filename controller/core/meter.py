@@ -7,8 +7,9 @@ observations give the same readings.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.core import flows, gauges, latency, lengths, queueing, replica
+from controller.core import classes, flows, gauges, latency, lengths, queueing, replica
 from controller.core.burn import WINDOWS, BudgetLedger
+from controller.core.facts import Fact
 from controller.core.judge import Judge
 from controller.core.model import PoolReadings, Scope
 from controller.core.observation import Observation, PoolFacts
@@ -24,12 +25,14 @@ QUEUE_MEMORY = 900.0  # seconds of queue history for the age of the oldest waiti
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """What the meter must know of a pool: the control window in seconds, when a sample is stale, its objectives."""
+    """What the meter must know of a pool: the control window in seconds, when a sample is stale, its objectives.
+    `class_label` is the label that names the request class, "" where no objective names one."""
 
     name: str
     window: float
     objectives: tuple[Objective, ...] = ()
     stale_after: float = 60.0
+    class_label: str = ""
 
 
 class Meter:
@@ -56,6 +59,7 @@ class PoolMeter:
         self.spec = spec
         keep = max([spec.window, queueing.ADMIT_WINDOW, QUEUE_MEMORY, *(o.window for o in spec.objectives)])
         self.history = History(keep)
+        self.classes = frozenset(o.klass for o in spec.objectives if o.klass)
         self.budgets = {o.name: BudgetLedger(o.share) for o in spec.objectives if o.share is not None}
         self.lengths: lengths.Lengths = ()
 
@@ -65,7 +69,9 @@ class PoolMeter:
         self.history, self.history.keep = previous.history, keep
         self.lengths = previous.lengths
         for objective in self.spec.objectives:
-            same = objective in previous.spec.objectives
+            same = objective in previous.spec.objectives and (
+                not objective.klass or self.spec.class_label == previous.spec.class_label
+            )
             if same and objective.name in previous.budgets:
                 self.budgets[objective.name] = previous.budgets[objective.name]
 
@@ -92,14 +98,19 @@ class PoolMeter:
 
     def _remember(self, since: float, at: float, facts: PoolFacts) -> None:
         replicas = {name: ReplicaEntry(r.counters, r.gauges) for name, r in facts.replicas.items() if r.up}
-        entry = Entry(since, at, facts.histograms, facts.counters, facts.gauges, replicas)
+        own = {name: one for name, one in facts.classes.items() if name in self.classes}
+        told = classes.named(facts) if self.classes else frozenset[Fact]()
+        entry = Entry(since, at, facts.histograms, facts.counters, facts.gauges, replicas, own, told)
         self.history.push(entry)
         for objective in self.spec.objectives:
             if objective.name in self.budgets:
                 self._spend(objective, entry)
 
     def _spend(self, objective: Objective, entry: Entry) -> None:
-        offered, hit = tally(objective, entry.histograms, entry.counters)
+        if objective.klass:
+            offered, hit = classes.spent(objective, entry)
+        else:
+            offered, hit = tally(objective, entry.histograms, entry.counters)
         if offered:
             self.budgets[objective.name].add(entry.at, offered.hi - hit.lo, offered.hi)
 
@@ -121,13 +132,18 @@ class PoolMeter:
             latencies=latencies,
             replicas=replicas,
             tenants={name: Scope(signals=replica.tenant(j, t.counters)) for name, t in j.facts.tenants.items()},
-            attainment={o.name: latency.attainment(j, o) for o in self.spec.objectives if o.share is not None},
+            attainment={o.name: self._attainment(j, o) for o in self.spec.objectives if o.share is not None},
             burn=self._burns(j.now),
             roles={name: r.role for name, r in j.facts.replicas.items() if r.role},
             zones={name: r.zone for name, r in j.facts.replicas.items() if r.zone},
             filled_since=self.history.filled_since if j.fresh else None,
             partial=j.partial_note(),
         )
+
+    def _attainment(self, j: Judge, objective: Objective) -> Reading:
+        if objective.klass:
+            return classes.attainment(j, objective, self.spec.class_label)
+        return latency.attainment(j, objective)
 
 
 def _queue_delay(j: Judge, depth: Reading, finished: Reading) -> Reading:

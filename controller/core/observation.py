@@ -30,7 +30,8 @@ class HistogramIncrement:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of one pool, replica or tenant. A fact that is not in a mapping was not there to be read."""
+    """The facts of one pool, replica, tenant or request class. A fact that is not in a mapping was not there to be
+    read."""
 
     histograms: Mapping[Fact, HistogramIncrement] = field(default_factory=dict)
     counters: Mapping[Fact, float] = field(default_factory=dict)
@@ -53,15 +54,18 @@ class PoolFacts(Facts):
     """The facts of one pool. Pool counters and histograms are sums over replicas. `sources` names the metric behind
     each fact; `late` those facts that move only when a request ends; `unsupported` the reason for each fact that the
     engine cannot give; `partial` a warning that the
-    backend gave (Thanos, Mimir), `failed` the facts whose query failed this time, with the reason."""
+    backend gave (Thanos, Mimir), `failed` the facts whose query failed this time, with the reason, and `class_failed`
+    those that could be read for the pool but not by class. A series without the class label is of no class."""
 
     replicas: Mapping[str, ReplicaFacts] = field(default_factory=dict)
     tenants: Mapping[str, Facts] = field(default_factory=dict)
+    classes: Mapping[str, Facts] = field(default_factory=dict)
     sources: Mapping[Fact, str] = field(default_factory=dict)
     late: frozenset[Fact] = frozenset()
     unsupported: Mapping[Fact, str] = field(default_factory=dict)
     partial: str = ""
     failed: Mapping[Fact, str] = field(default_factory=dict)
+    class_failed: Mapping[Fact, str] = field(default_factory=dict)
     targets_up: int | None = None  # targets of the pool whose last scrape succeeded; None = unknown
     targets_down: int = 0
 

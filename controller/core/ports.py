@@ -32,8 +32,9 @@ class Matcher:
 class PoolNeeds:
     """What a source must read for one pool, derived from its objectives and levers.
 
-    `facts` are wanted for the pool, `replica_facts` also per replica, `tenant_facts` also per value of
-    `tenant_label`. `workload` is (namespace, kind, name) for kube-state-metrics, None when no lever names one.
+    `facts` are wanted for the pool, `replica_facts` also per replica, `tenant_facts` also per value of `tenant_label`
+    and `class_facts` per value of `class_label`. `workload` is (namespace, kind, name) for kube-state-metrics, None
+    when no lever names one.
     """
 
     pool: str
@@ -42,8 +43,10 @@ class PoolNeeds:
     facts: frozenset[Fact]
     replica_facts: frozenset[Fact] = frozenset()
     tenant_facts: frozenset[Fact] = frozenset()
+    class_facts: frozenset[Fact] = frozenset()
     replica_label: str = "pod"
     tenant_label: str = ""
+    class_label: str = ""
     role_label: str = ""
     zone_label: str = ""
     workload: tuple[str, str, str] | None = None

@@ -2,12 +2,12 @@
 stop the others, so the number is dropped and the fact counts as failed."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
 from controller.core.facts import Fact
-from controller.core.observation import HistogramIncrement, PoolFacts
+from controller.core.observation import Facts, HistogramIncrement, PoolFacts
 
 _ABSURD = "the source gave a number that is no quantity"
 
@@ -17,7 +17,12 @@ def clean(facts: PoolFacts) -> PoolFacts:
     when there is nothing to drop, which is nearly always."""
     bad = [*_bad(facts.counters), *_bad(facts.gauges), *(f for f, h in facts.histograms.items() if not _cumulative(h))]
     sick = [name for name, r in facts.replicas.items() if any(_bad(part) for part in (r.counters, r.gauges))]
-    if not bad and not sick:
+    unclear = {
+        fact
+        for one in facts.classes.values()
+        for fact in (*_bad(one.counters), *(f for f, h in one.histograms.items() if not _cumulative(h)))
+    }
+    if not bad and not sick and not unclear:
         return facts
     return replace(
         facts,
@@ -25,8 +30,18 @@ def clean(facts: PoolFacts) -> PoolFacts:
         gauges={f: v for f, v in facts.gauges.items() if f not in bad},
         histograms={f: h for f, h in facts.histograms.items() if f not in bad},
         replicas={name: r for name, r in facts.replicas.items() if name not in sick},
+        classes={name: _without(one, unclear) for name, one in facts.classes.items()},
+        class_failed={**facts.class_failed, **dict.fromkeys(unclear, _ABSURD)},
         failed={**facts.failed, **dict.fromkeys(bad, _ABSURD)},
         targets_down=facts.targets_down + len(sick),
+    )
+
+
+def _without(facts: Facts, unclear: Collection[Fact]) -> Facts:
+    return replace(
+        facts,
+        counters={f: v for f, v in facts.counters.items() if f not in unclear},
+        histograms={f: h for f, h in facts.histograms.items() if f not in unclear},
     )
 
 

@@ -1,6 +1,12 @@
-"""Offered requests and those that met an objective, counted with bounds from increments."""
+"""Offered requests and those that met an objective, counted with bounds from increments.
 
-from collections.abc import Mapping
+A promise for one request class is counted on the histogram of that class. Who was lost or went away is known per class
+only where that counter carries the class label; otherwise any number between none and all of the pool's may be of the
+class, and offered lies between N and N + those. A burning budget takes the worse end, so a pool that loses requests
+without saying whose burns the budget of each class that had traffic meanwhile.
+"""
+
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from controller.core import histogram
@@ -21,13 +27,24 @@ ENDINGS = (*LOST, Fact.ABORTED, Fact.RESPONSES, Fact.FINISHED)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A count that is known to lie between two bounds."""
+    """A count that is known to lie between two bounds. True when it is known to be more than none."""
 
     lo: float
     hi: float
 
     def __bool__(self) -> bool:
-        return self.hi > 0
+        return self.lo > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Endings:
+    """How requests ended: `lost` by fault of the server, `gone` with their client, `finished` well; `responses` are
+    those of the HTTP layer."""
+
+    lost: Span
+    gone: Span
+    finished: float
+    responses: float
 
 
 def aborts(counters: Mapping[Fact, float]) -> float:
@@ -40,24 +57,56 @@ def aborts(counters: Mapping[Fact, float]) -> float:
     return 0.0
 
 
+def endings(counters: Mapping[Fact, float]) -> Endings:
+    """How the requests of a pool ended."""
+    lost, gone = sum(counters.get(fact, 0.0) for fact in LOST), aborts(counters)
+    finished, responses = counters.get(Fact.FINISHED, 0.0), counters.get(Fact.RESPONSES, 0.0)
+    return Endings(_exactly(lost), _exactly(gone), finished, responses)
+
+
+def class_endings(own: Mapping[Fact, float], named: Set[Fact], pool: Mapping[Fact, float]) -> Endings:
+    """How the requests of one class ended: `own` are its counters, `named` the facts that are told by class, `pool` the
+    pool's counters, which bound those that are not."""
+
+    def part(fact: Fact) -> Span:
+        return _exactly(own.get(fact, 0.0)) if fact in named else Span(0.0, pool.get(fact, 0.0))
+
+    lost = [part(fact) for fact in LOST]
+    finished, responses = own.get(Fact.FINISHED, 0.0), own.get(Fact.RESPONSES, 0.0)
+    if Fact.ABORTED in named or Fact.ABORTED in pool:
+        gone = part(Fact.ABORTED)
+    elif {Fact.RESPONSES, Fact.FINISHED} <= named:
+        errors, left = part(Fact.ERRORS), responses - finished
+        gone = Span(max(0.0, left - errors.hi), max(0.0, left - errors.lo))
+    else:
+        gone = Span(0.0, aborts(pool))
+    return Endings(Span(sum(p.lo for p in lost), sum(p.hi for p in lost)), gone, finished, responses)
+
+
 def tally(
     objective: Objective, histograms: Mapping[Fact, HistogramIncrement], counters: Mapping[Fact, float]
 ) -> tuple[Span, Span]:
+    """Offered requests of a pool and those that met the objective, with bounds."""
+    fact = LATENCY.get(objective.signal)
+    return count(objective, histograms.get(fact) if fact is not None else None, endings(counters))
+
+
+def count(objective: Objective, h: HistogramIncrement | None, ended: Endings) -> tuple[Span, Span]:
     """Offered requests and those that met the objective, with bounds.
 
     Only a first token can be observed before the client leaves, so for ttft any of the aborted requests may be in the
     histogram already: offered lies between the two. For the others an aborted request is never observed.
     """
-    lost = sum(counters.get(fact, 0.0) for fact in LOST)
+    lost, gone = ended.lost, ended.gone
     if objective.signal == Signal.ERROR_RATIO:
-        failed = lost
-        ended = max(counters.get(Fact.RESPONSES, 0.0), counters.get(Fact.FINISHED, 0.0) + failed)
-        return Span(ended, ended), Span(ended - failed, ended - failed)
-    h = histograms.get(LATENCY[objective.signal])
+        least, most = (max(ended.responses, ended.finished + failed) for failed in (lost.lo, lost.hi))
+        return Span(least, most), Span(most - lost.hi, least - lost.lo)
     if h is None:
         return Span(0.0, 0.0), Span(0.0, 0.0)
-    gone = aborts(counters)
-    most = h.count + lost + gone
-    least = lost + max(h.count, gone) if objective.signal == Signal.TTFT else most
+    least = lost.lo + (max(h.count, gone.lo) if objective.signal == Signal.TTFT else h.count + gone.lo)
     hit = histogram.met(h, objective.target)
-    return Span(least, most), Span(hit.lo, hit.hi)
+    return Span(least, h.count + lost.hi + gone.hi), Span(hit.lo, hit.hi)
+
+
+def _exactly(number: float) -> Span:
+    return Span(number, number)

@@ -6,16 +6,17 @@ the core keeps state outside a frozen value.
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller.core.facts import Fact
 from controller.core.histogram import add
-from controller.core.observation import HistogramIncrement
+from controller.core.observation import Facts, HistogramIncrement
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Increments over (since, at], and the gauges at `at`."""
+    """Increments over (since, at], and the gauges at `at`. `classes` are those that an objective names; `named` are the
+    facts that are told by class."""
 
     since: float
     at: float
@@ -23,6 +24,8 @@ class Entry:
     counters: Mapping[Fact, float]
     gauges: Mapping[Fact, float]
     replicas: Mapping[str, "ReplicaEntry"]
+    classes: Mapping[str, Facts] = field(default_factory=dict)
+    named: frozenset[Fact] = frozenset()
 
     @property
     def seconds(self) -> float:

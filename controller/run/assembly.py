@@ -111,7 +111,13 @@ def policies(config: GovernorConfig) -> dict[str, Policy[Any]]:
 def pool_specs(config: GovernorConfig) -> tuple[PoolSpec, ...]:
     """What the meter must know. A sample older than two control windows says nothing about now."""
     return tuple(
-        PoolSpec(name, pool.window, pool.to_objectives(), stale_after=max(2 * config.interval, pool.window))
+        PoolSpec(
+            name,
+            pool.window,
+            pool.to_objectives(),
+            stale_after=max(2 * config.interval, pool.window),
+            class_label=pool.labels.klass,
+        )
         for name, pool in config.pools.items()
     )
 

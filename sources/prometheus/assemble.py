@@ -13,7 +13,7 @@ from controller.core.facts import Kind
 from controller.core.observation import HistogramIncrement
 from controller.core.ports import PoolNeeds
 from sources.prometheus.errors import BadAnswer
-from sources.prometheus.family import ByWorkload
+from sources.prometheus.family import ByLabels, ByWorkload
 from sources.prometheus.plan import Part, Question, tenant
 from sources.prometheus.promql import PART
 from sources.prometheus.targets import Targets
@@ -119,19 +119,19 @@ def _owners(
     question: Question, part: Part, row: Mapping[str, str], targets: Targets, ambiguous: set[str]
 ) -> Sequence[tuple[str, str]]:
     """(pool, replica or tenant) of a row."""
-    family = question.family
-    pools = part.place.pools(row)
-    if question.by_tenant:
-        member_of = {pool.pool: row.get(tenant(pool, family), "") for pool in pools}
+    family, place = question.family, part.place
+    if part.by_target and isinstance(place, ByLabels):
+        # From the target's side: of the pools that these labels fit, which may be the whole fleet, it serves a few.
+        seats, fitting = targets.pool_of(row), place.by_name(row)
+        pools = tuple(fitting[name] for name in seats if name in fitting)
+        if len(seats) > 1:
+            ambiguous.update(pool.pool for pool in pools)
+            return ()
     else:
-        member_of = {pool.pool: _replica(part, pool, row) for pool in pools}
-    if not part.by_target:
-        return tuple(member_of.items())
-    seats = targets.pool_of(row)
-    if len(seats) > 1:
-        ambiguous.update(name for name in member_of if name in seats)
-        return ()
-    return tuple((name, member) for name, member in member_of.items() if name in seats)
+        pools = place.pools(row)
+    if question.by_tenant:
+        return [(pool.pool, row.get(tenant(pool, family), "")) for pool in pools]
+    return [(pool.pool, _replica(part, pool, row)) for pool in pools]
 
 
 def _replica(part: Part, pool: PoolNeeds, row: Mapping[str, str]) -> str:

@@ -21,7 +21,7 @@ class Assignment:
         self._equal: dict[tuple[str, ...], dict[tuple[str, ...], list[tuple[PoolNeeds, _Test]]]] = {}
         used = {m.label for pool in pools for m in pool.matchers} - set(blind)
         self.labels = tuple(sorted(used))
-        self._seen: dict[tuple[str, ...], tuple[PoolNeeds, ...]] = {}
+        self._seen: dict[tuple[str, ...], dict[str, PoolNeeds]] = {}
         for pool in pools:
             matchers = [m for m in pool.matchers if m.label in used]
             equal = {m.label: m.value for m in matchers if m.op == "="}
@@ -31,12 +31,16 @@ class Assignment:
 
     def pools(self, row: Mapping[str, str]) -> tuple[PoolNeeds, ...]:
         """The pools that select this row; an absent label is an empty one, as in PromQL."""
+        return tuple(self.by_name(row).values())
+
+    def by_name(self, row: Mapping[str, str]) -> Mapping[str, PoolNeeds]:
+        """The same pools by their names."""
         key = tuple([row.get(label, "") for label in self.labels])
         found = self._seen.get(key)
         if found is None:
             if len(self._seen) > _REMEMBER:
                 self._seen.clear()
-            found = self._seen[key] = self._search(row)
+            found = self._seen[key] = {pool.pool: pool for pool in self._search(row)}
         return found
 
     def _search(self, row: Mapping[str, str]) -> tuple[PoolNeeds, ...]:

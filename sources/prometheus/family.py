@@ -105,6 +105,10 @@ class ByLabels:
     def pools(self, row: Mapping[str, str]) -> tuple[PoolNeeds, ...]:
         return self._assignment.pools(row)
 
+    def by_name(self, row: Mapping[str, str]) -> Mapping[str, PoolNeeds]:
+        """The same pools by their names."""
+        return self._assignment.by_name(row)
+
 
 class ByWorkload:
     """Rows of a platform family to pools, through namespace and workload or pod name.

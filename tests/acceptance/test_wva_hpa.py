@@ -63,6 +63,7 @@ def test_at_constant_load_a_proposal_does_not_flap(runs: dict[str, list[Run]], c
     stretches = [(run, stretch) for run in runs[cluster] for stretch in run.steady()]
     assert len(stretches) >= len(runs[cluster])
     assert {(run.name, stretch) for run, stretch in stretches if run.turns(stretch) > 0} == set()
+    assert {(run.name, stretch) for run, stretch in stretches if run.steps_back(stretch) > 1} == set()
 
 
 def test_on_queue_and_kv_alone_a_filling_fleet_is_raised_and_never_lowered(runs: dict[str, list[Run]]) -> None:

@@ -151,6 +151,16 @@ def test_retries_are_not_demand() -> None:
     assert learn(stormy)[0].offered == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize(("leaving", "left"), [(10.0, 400.0), (11.0, 190.0), (20.0, 0.0), (5.0, 400.0)])
+def test_only_what_outlasts_a_cold_start_is_a_backlog(leaving: float, left: float) -> None:
+    """400 wait, 10/s come: a queue that clears by itself in the 210 s until a new replica is warm is not helped by
+    it."""
+    queue = pool(rate=10.0, waiting=400.0)
+    queue = replace(queue, signals={**queue.signals, Signal.ADMITTED_RATE: ok(leaving)})
+
+    assert learn(queue)[0].evidence["still_waiting"] == pytest.approx(left)
+
+
 def test_cold_start_is_measured_from_the_raise_to_that_many_serving() -> None:
     state, horizons = EstimatorState(), []
     for i, (wanted, serving) in enumerate([(1, 1), (2, 1), (2, 1), (2, 2), (3, 2), (3, 3), (4, 3), (4, 3), (4, 4)]):

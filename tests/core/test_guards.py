@@ -17,7 +17,7 @@ from tests.support.cases import NOW, RULES, bad, case, estimate, healthy
 
 
 def run(made: guards.Case, wish: float) -> tuple[float, Why | None]:
-    value, steps = guards.run(made, wish)
+    value, steps, _ = guards.run(made, wish)
     return value, steps[-1].why if steps else None
 
 
@@ -72,6 +72,26 @@ def test_a_flapping_load_follows_its_recent_peaks() -> None:
     made = case(state=GuardState(wishes=((NOW - 250.0, 10.0), (NOW - 15.0, 5.0))))
 
     assert run(made, 5.0) == (10.0, Why.STABILISE)
+
+
+def test_stabilising_remembers_what_was_found_safe_and_not_what_was_wished() -> None:
+    """One replica fewer is safe at this tick, was not at the last, and will not be at the next: that is not a reason to
+    go down and up again."""
+    two = {"serving": 2.0, "proven_rate": 5.0}
+    unsafe = estimate(1.6, evidence=two)
+    made = case(current=2.0, target=TargetState(2.0, 2.0), estimate=unsafe)
+    _, _, sought = guards.run(made, 1.0)
+    state = guards.remember(made, sought)
+    later = case(
+        current=2.0,
+        target=TargetState(2.0, 2.0),
+        estimate=estimate(0.9, evidence=two),
+        tick=replace(made.tick, at=NOW + 15.0),
+        state=state,
+    )
+
+    assert sought == 2.0
+    assert run(later, 1.0) == (2.0, Why.STABILISE)
 
 
 def test_stabilising_never_turns_a_lowering_into_a_raise() -> None:
@@ -199,7 +219,7 @@ def test_over_any_period_changes_stay_within_the_rate_however_ticks_come(
             target=TargetState(current, current),
             estimate=estimate(0.0, evidence={"serving": current}),
         )
-        final, _ = guards.run(made, float(wish))
+        final, _, _ = guards.run(made, float(wish))
         changes.append((now, final - current))
         current = final
     for start, _ in changes:

@@ -71,6 +71,23 @@ def test_a_backlog_is_capacity_too() -> None:
     assert (proposal.value, proposal.why) == (6.0, Why.BACKLOG)
 
 
+@pytest.mark.parametrize(
+    ("left", "serving", "pending", "wanted"),
+    [
+        (0.0, 4.0, (), 4.0),  # the queue clears before a new replica would be warm
+        (3.0, 4.0, (), 5.0),
+        (3.0, 3.0, (), 4.0),  # one that was asked for does not serve yet
+        (3.0, 4.0, (Pending(1, Phase.LOADING, NOW),), 4.0),
+    ],
+)
+def test_a_queue_that_outlasts_a_cold_start_gets_one_more_at_a_time(
+    left: float, serving: float, pending: tuple[Pending, ...], wanted: float
+) -> None:
+    made = estimate(3.0, evidence={"serving": serving, "still_waiting": left})
+
+    assert propose(view(made, 4.0, pending=pending))[0].value == wanted
+
+
 def test_a_burning_budget_buys_a_margin() -> None:
     proposal, _ = propose(view(estimate(3.3, margin=0.15, burning=True)))
 

@@ -21,7 +21,8 @@ TTFT = Objective("ttft_p95", Signal.TTFT, 2.0, 0.95, 60.0)
 ITL = Objective("itl_p95", Signal.ITL, 0.05, 0.95, 60.0)
 RULES = LeverRules(
     Lever.REPLICAS, "capacity", "plant", Mode.AUTO, Limits(1, 40),
-    cooldown_down=60.0, rate_up=Rate(1.0, 60.0, relative=True), rate_down=Rate(0.1, 60.0, relative=True), stabilise=300.0,
+    cooldown_down=60.0, rate_up=Rate(1.0, 60.0, relative=True), rate_down=Rate(0.1, 60.0, relative=True),
+    stabilise=300.0,
 )  # fmt: skip
 
 
