@@ -40,6 +40,8 @@ def _needs(name: str, pool: PoolConfig) -> PoolNeeds:
         signals |= set(_FOR_REPLICAS)
         facts |= {Fact.WANTED_REPLICAS}
     facts.update(*(facts_for(signal) for signal in signals))
+    if any(objective.share is not None for objective in pool.objectives):
+        facts |= set(ENDINGS)  # a request that was lost was offered, too
     edges: dict[Fact, set[float]] = {}
     for objective in pool.objectives:
         if INFO[objective.signal].latency and objective.share is not None:

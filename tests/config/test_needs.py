@@ -5,6 +5,7 @@ import pytest
 from controller.config import GovernorConfig, loads, pool_needs
 from controller.core.facts import Fact
 from controller.core.ports import Matcher, PoolNeeds
+from controller.core.tally import ENDINGS
 from tests.support.installed import only_test_plugins
 
 POOL = """
@@ -60,6 +61,13 @@ def test_a_promise_is_a_share_of_offered_requests_so_who_waits_is_always_read() 
     assert {Fact.WAITING, Fact.RUNNING, Fact.FINISHED} <= needs("").facts
 
 
+def test_a_lost_request_was_offered_so_what_counts_losses_is_read_for_every_share() -> None:
+    """Else attainment would rise when the server fails fast."""
+    lost = {Fact.ERRORS, Fact.REJECTED, Fact.TIMEOUTS}
+    assert lost <= needs("    objectives: [{signal: ttft, percentile: p99, target: 2s}]").facts
+    assert not lost & needs("    objectives: [{signal: itl, statistic: mean, target: 30ms}]").facts
+
+
 def test_the_replicas_lever_asks_for_what_the_estimators_and_guards_read() -> None:
     found = needs(REPLICAS.format(mode="observe", signal="kv_usage"))
     assert {
@@ -84,12 +92,24 @@ def test_tenants_are_read_only_where_a_label_names_them() -> None:
     assert (found.tenant_label, Fact.PROMPT_TOKENS in found.tenant_facts) == ("user", True)
 
 
+def test_classes_are_read_only_for_what_an_objective_names() -> None:
+    """A histogram per class costs as many rows as there are classes."""
+    plain = "    objectives:\n      - {signal: e2e, percentile: p99, target: 20s}\n"
+    assert needs("    labels: {class: priority}\n" + plain).class_facts == frozenset()
+    critical = "      - {signal: ttft, percentile: p99, target: 2s, class: critical}\n"
+    found = needs("    labels: {class: priority}\n" + plain + critical)
+    assert found.class_label == "priority"
+    assert found.class_facts == {Fact.TTFT, *ENDINGS}
+    assert found.class_facts <= found.facts, "the pool's own are read anyway"
+
+
 def test_the_workload_is_passed_on() -> None:
     assert needs("    workload: {namespace: prod, name: chat}").workload == ("prod", "Deployment", "chat")
 
 
 def test_objectives_arrive_in_the_cores_one_form() -> None:
     more = """
+    labels: {class: priority}
     window: 2m
     objectives:
       - {signal: ttft, percentile: p99.9, target: 2s}
