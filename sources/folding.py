@@ -17,7 +17,8 @@ from sources.contracts.contract import Candidate
 from sources.frames import Layout, Values
 from sources.selection import Entry, Selection
 
-Scope = tuple[int, str, str]  # (pool, "pool" | "replica" | "tenant", name)
+Scope = tuple[int, str, str]  # (pool, "pool" | "replica" | the kind of a split, name)
+_Place = tuple[int, Fact, str, tuple[tuple[str, str], ...]]  # pool, fact, replica, shares
 Indexes = NDArray[np.intp]
 Told = tuple[dict[Fact, str], dict[Fact, str], frozenset[Fact]]  # unsupported, sources, late
 
@@ -43,12 +44,12 @@ class GaugePart(NamedTuple):
 
 
 class Gauge(NamedTuple):
-    """A gauge of one replica (or tenant) of a pool."""
+    """A gauge of one replica (or part of a split) of a pool."""
 
     pool: int
     fact: Fact
     replica: str
-    tenant: str
+    shares: tuple[tuple[str, str], ...]
     parts: tuple[GaugePart, ...]
 
 
@@ -183,9 +184,9 @@ def _part(part: GaugePart, values: Sequence[float]) -> float | None:
 
 
 def _gauges(entries: Sequence[Entry], layout: Layout) -> list[Gauge]:
-    places: dict[tuple[int, Fact, str, str], dict[int, tuple[Candidate, dict[object, list[int]], list[int]]]] = {}
+    places: dict[_Place, dict[int, tuple[Candidate, dict[object, list[int]], list[int]]]] = {}
     for entry in entries:
-        parts = places.setdefault((entry.pool, entry.fact, entry.replica, entry.tenant), {})
+        parts = places.setdefault((entry.pool, entry.fact, entry.replica, entry.shares), {})
         _, groups, over = parts.setdefault(entry.part, (entry.candidate, {}, []))
         if entry.slot == "over":
             over.append(entry.series)
@@ -313,20 +314,18 @@ def _offset(entry: Entry, edges: tuple[float, ...], has_count: bool) -> int | No
 
 
 def _scopes(entry: Entry, need: PoolNeeds, whole: set[tuple[int, Fact]]) -> list[Scope]:
-    scopes: list[Scope] = []
+    scopes: list[Scope] = [(entry.pool, kind, name) for kind, name in entry.shares]
     if entry.fact in need.facts and (not entry.replica or (entry.pool, entry.fact) not in whole):
         scopes.append((entry.pool, "pool", ""))
     if entry.replica and entry.fact in need.replica_facts:
         scopes.append((entry.pool, "replica", entry.replica))
-    if entry.tenant and entry.fact in need.tenant_facts:
-        scopes.append((entry.pool, "tenant", entry.tenant))
     return scopes
 
 
 def gauges_by_scope(
     gauges: Sequence[Gauge], values: Sequence[float], needs: Sequence[PoolNeeds], pool_first: bool
 ) -> Mapping[Scope, Mapping[Fact, float]]:
-    """The gauges of every pool, replica and tenant at one frame."""
+    """The gauges of every pool, replica and part of a split at one frame."""
     whole = {(g.pool, g.fact) for g in gauges if pool_first and not g.replica}
     pooled: dict[tuple[int, Fact], dict[str, list[tuple[float, Candidate]]]] = {}
     found: dict[Scope, dict[Fact, float]] = {}
@@ -339,8 +338,8 @@ def gauges_by_scope(
             pooled.setdefault((one.pool, one.fact), {}).setdefault(one.replica, []).append((value, candidate))
         if one.replica and one.fact in need.replica_facts:
             _add(found.setdefault((one.pool, "replica", one.replica), {}), one.fact, value, candidate.within)
-        if one.tenant and one.fact in need.tenant_facts:
-            _add(found.setdefault((one.pool, "tenant", one.tenant), {}), one.fact, value, candidate.within)
+        for kind, name in one.shares:
+            _add(found.setdefault((one.pool, kind, name), {}), one.fact, value, candidate.within)
     for (pool, fact), replicas in pooled.items():
         candidate = next(iter(replicas.values()))[0][1]
         per_replica = [combine(candidate.within, [value for value, _ in rows]) for rows in replicas.values()]

@@ -17,6 +17,7 @@ from sources.contracts.late import late_facts
 from sources.folding import Fold, Scope, Told, gauges_by_scope, merge
 from sources.frames import Frame, Layout, Values
 from sources.selection import Selector, Target
+from sources.splits import CLASS, TENANT
 
 # A counter that was not read for longer than this says when nothing happened in between; what was added is dropped.
 LONGEST_GAP = 300.0
@@ -136,12 +137,13 @@ class Increments:
         members: dict[int, list[str]] = {}
         for pool, replica in self._replicas:
             members.setdefault(pool, []).append(replica)
-        tenants: dict[int, list[str]] = {}
-        for pool, kind, name in scoped:
-            if kind == "tenant":
-                tenants.setdefault(pool, []).append(name)
+        shares: dict[int, dict[str, dict[str, Facts]]] = {}
+        for (pool, kind, name), one in scoped.items():
+            if kind in (TENANT, CLASS):
+                part = Facts(one.histograms, one.counters, one.gauges)
+                shares.setdefault(pool, {}).setdefault(kind, {})[name] = part
         return Observation(
-            at, since, {need.pool: self._pool(pool, at, scoped, members.get(pool, ()), tenants.get(pool, ()))
+            at, since, {need.pool: self._pool(pool, at, scoped, members.get(pool, ()), shares.get(pool, {}))
                         for pool, need in enumerate(self._needs)}
         )  # fmt: skip
 
@@ -233,7 +235,12 @@ class Increments:
                     scoped.setdefault(scope, _Scoped()).counters.setdefault(fact, 0.0)
 
     def _pool(
-        self, pool: int, at: float, scoped: Mapping[Scope, _Scoped], members: Sequence[str], tenants: Sequence[str]
+        self,
+        pool: int,
+        at: float,
+        scoped: Mapping[Scope, _Scoped],
+        members: Sequence[str],
+        shares: Mapping[str, Mapping[str, Facts]],
     ) -> PoolFacts:
         need = self._needs[pool]
         own = scoped.get((pool, "pool", ""), _Scoped())
@@ -261,11 +268,8 @@ class Increments:
                 name: self._replica(pool, name, at, scoped, started, endpoints.get(name, ()))
                 for name in sorted(members)
             },
-            tenants={
-                name: Facts(one.histograms, one.counters, one.gauges)
-                for name in sorted(tenants)
-                for one in (scoped[pool, "tenant", name],)
-            },
+            tenants=dict(sorted(shares.get(TENANT, {}).items())),
+            classes=dict(sorted(shares.get(CLASS, {}).items())),
             sources=sources,
             late=late,
             unsupported=self._reasons.get(pool, {}),

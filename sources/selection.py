@@ -1,4 +1,4 @@
-"""Selection: which series feed which fact of which pool, replica and tenant.
+"""Selection: which series feed which fact of which pool, replica, tenant and class.
 
 Done once per set of present series, not once per frame. Rules: a pool sees the series that its matchers accept; per
 replica the best candidate whose names are exposed is read, so a pool in the middle of an upgrade is read by both
@@ -20,6 +20,7 @@ from sources.contracts.contract import Candidate, Contract
 from sources.contracts.resolve import resolve
 from sources.frames import Layout, SeriesKey, Values
 from sources.roles import Use, announcing, best, member_of, roles, slot_of
+from sources.splits import splits
 from sources.workloads import fits, workload_replica
 
 Target = tuple[str, str]  # (job, instance)
@@ -36,7 +37,8 @@ def accepts(matcher: Matcher) -> Callable[[str], bool]:
 
 class Entry(NamedTuple):
     """One series in one role for one pool. `slot` is the upper edge of a bucket in the unit of the fact, or the role;
-    entries that differ only in `series` within one `cell` repeat the same quantity."""
+    entries that differ only in `series` within one `cell` repeat the same quantity. `shares` are the (kind, value) of
+    the splits that want it."""
 
     pool: int
     fact: Fact
@@ -44,7 +46,7 @@ class Entry(NamedTuple):
     part: int
     candidate: Candidate
     replica: str
-    tenant: str
+    shares: tuple[tuple[str, str], ...]
     slot: float | str
     member: SeriesKey
     series: int
@@ -75,7 +77,8 @@ class Selector:
         self.needs = needs
         self._engines = [contract or load(need.engine) for need in needs]
         platforms = [] if contract else [c for c in map(load, engines()) if c.scope == "platform"]
-        self._wanted = [need.facts | need.replica_facts | need.tenant_facts for need in needs]
+        self._splits = [splits(need, own) for need, own in zip(needs, self._engines, strict=True)]
+        self._wanted = [need.facts.union(need.replica_facts, need.tenant_facts, need.class_facts) for need in needs]
         self._homes: list[
             dict[str, tuple[Contract, frozenset[Fact]]]
         ] = []  # per pool: which contract gives which facts
@@ -218,13 +221,17 @@ class Selector:
             exposed.setdefault((pool, replica), {}).setdefault(engine, set()).update(names)
             found.names.setdefault((pool, engine), set()).update(names)
             for use in uses:
-                tenant = labels.get(need.tenant_label, "") if use.fact in need.tenant_facts else ""
                 if use.fact in facts and _passes(use.candidate, labels) and fits(use.candidate, need, labels):
                     slot, member = slot_of(use, labels), member_of(use, name, labels, replica)
                     if slot is None:
                         continue
+                    shares = tuple(
+                        (split.kind, value)
+                        for split in self._splits[pool]
+                        if use.fact in split.facts and (value := labels.get(split.label, ""))
+                    )
                     found.entries.append(
-                        Entry(pool, use.fact, use.rank, use.part, use.candidate, replica, tenant, slot, member, number)
+                        Entry(pool, use.fact, use.rank, use.part, use.candidate, replica, shares, slot, member, number)
                     )
 
     def _pools_of(self, engine: str, labels: dict[str, str], no_model: bool) -> list[int]:

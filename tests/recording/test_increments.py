@@ -319,3 +319,44 @@ def test_each_outcome_reason_of_a_selector_by_regular_expression_is_anchored() -
         + 'vllm:num_requests_waiting{model_name="mm",job="j",instance="b"} 5;'
     )
     assert between({0: text, 15: text}, need).gauges[Fact.WAITING] == 1
+
+
+TTFT = "vllm:time_to_first_token_seconds"
+
+
+def first_tokens(klass: str, fast: float, count: float, pod: str = A) -> str:
+    own = f'{pod},priority="{klass}"' if klass else pod
+    return (
+        f'{TTFT}_bucket{{{own},le="1.0"}} {fast};{TTFT}_bucket{{{own},le="+Inf"}} {count};'
+        f"{TTFT}_count{{{own}}} {count};{TTFT}_sum{{{own}}} {count};"
+    )
+
+
+CLASSED = PoolNeeds(
+    "p", "vllm", (Matcher("model_name", "=", "m"),), frozenset({Fact.TTFT, Fact.GENERATION_TOKENS}),
+    tenant_facts=frozenset({Fact.GENERATION_TOKENS}), tenant_label="user",
+    class_facts=frozenset({Fact.TTFT}), class_label="priority",
+)  # fmt: skip
+
+
+def test_classes_and_tenants_are_split_at_once_and_neither_takes_from_the_pool() -> None:
+    def scrape(high: float, low: float, bare: float) -> str:
+        text = UP + first_tokens("high", high, high) + first_tokens("low", 0, low) + first_tokens("", bare, bare)
+        return text + tokens(high, A + ',user="one",priority="high"')
+
+    pool = between({0: scrape(0, 0, 0), 15: scrape(5, 7, 2)}, CLASSED)
+    assert pool.histograms[Fact.TTFT].count == 14
+    first = {name: f.histograms[Fact.TTFT] for name, f in pool.classes.items()}
+    found = {name: (*h.cumulative, h.count) for name, h in first.items()}
+    assert found == {"high": (5, 5), "low": (0, 7)}, "what names no class is of no class"
+    assert {name: dict(f.counters) for name, f in pool.tenants.items()} == {"one": {Fact.GENERATION_TOKENS: 5.0}}
+    assert all(not f.counters for f in pool.classes.values()), "only what an objective names is kept by class"
+
+
+def test_the_first_requests_of_a_class_that_is_born_late_count_for_it() -> None:
+    quiet = UP + first_tokens("high", 3, 3)
+    seen = run({0: quiet, 15: quiet, 30: quiet + first_tokens("low", 1, 4)}, CLASSED)
+    pools = [one.pools["p"] for one in seen]
+    assert [sorted(pool.classes) for pool in pools[1:]] == [["high"], ["high", "low"]]
+    assert pools[2].classes["low"].histograms[Fact.TTFT].count == 4
+    assert pools[2].histograms[Fact.TTFT].count == 4
