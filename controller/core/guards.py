@@ -129,7 +129,9 @@ def _doubt(case: Case) -> tuple[Why, str] | None:
     stuck = pool.get(Signal.STUCK)
     if stuck.value is not None and stuck.value > 0:
         return Why.STUCK_ENGINE, f"{stuck.value:g} stuck"
-    for signal in (Signal.OFFERED_RATE, Signal.QUEUE_DEPTH):
+    # An engine that cannot count requests is judged by the work it holds, else its pool could never shrink.
+    countable = pool.get(Signal.OFFERED_RATE).state != State.UNSUPPORTED
+    for signal in (Signal.OFFERED_RATE if countable else Signal.RUNNING, Signal.QUEUE_DEPTH):
         reading = pool.get(signal)
         if reading.state == State.UNDERFILLED:
             return (Why.BOOT if case.tick.number < 2 else Why.UNDERFILLED), f"{signal}: {reading.note}"

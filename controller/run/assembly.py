@@ -15,12 +15,13 @@ from controller.config.plugins import Plugin
 from controller.config.spell import spell
 from controller.core.estimate import EstimatorSpec
 from controller.core.meter import Meter, PoolSpec
-from controller.core.model import Decision, Lever, Pin, Target
+from controller.core.model import Lever, Pin, Target
 from controller.core.ports import Actuator, Binding, Limits, Policy, PoolNeeds, Source
 from controller.core.rules import Budget, FleetGuard, FleetRules, LeverRules, PoolRules
 from controller.run.ends import DryRun, Watched
-from controller.run.ledger import FileLedger, MemoryLedger, Record, ledger_files, read_ledger
+from controller.run.ledger import FileLedger, MemoryLedger
 from controller.run.loop import ControlLoop, KeyedLedger, Parts
+from controller.run.resume import resume
 
 
 class RunMode(StrEnum):
@@ -75,20 +76,9 @@ def assemble(
     loop = ControlLoop(parts)
     if previous is not None:
         loop.adopt(previous)
-    elif mode is RunMode.LIVE:
-        loop.must_verify(_open_writes(ledger_path or Path(config.ledger.path)))
+    elif mode is not RunMode.REPLAY:
+        resume(loop, ledger_path or Path(config.ledger.path))
     return loop
-
-
-def _open_writes(path: Path) -> tuple[Decision, ...]:
-    """What a predecessor had planned to send when it died before writing down the outcomes."""
-    files = [file for file in ledger_files(path) if file.stat().st_size]
-    last: Record | None = None
-    for record in read_ledger(files[-1]) if files else ():
-        last = record
-    if last is None or last.complete or last.mode != RunMode.LIVE:
-        return ()
-    return tuple(d for d in last.plan.decisions if d.send)
 
 
 def own_version() -> str:

@@ -23,6 +23,7 @@ from controller.run import codec
 
 FORMAT = 1
 SUFFIX = ".ledger.gz"
+_STATES_EVERY = 20  # records between memories of the laws: what a restart may forget
 _KEY_EVERY = 240  # records between full ones: bounds what one damaged record can hide
 
 
@@ -32,7 +33,7 @@ class LedgerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One tick as it was recorded. `states` only on the first record of a file and after each restart; `applied` is
+    """One tick as it was recorded. `states` on the first record of a file and on some of those after it; `applied` is
     empty when the process died between plan and outcomes (`complete` False)."""
 
     at: float
@@ -72,6 +73,10 @@ class FileLedger:
         """Whether the next record will be a full one and wants states and config."""
         return self._file is None or self._since_key >= _KEY_EVERY or self._size() >= self.rotate_size
 
+    def needs_states(self) -> bool:
+        """Whether the next record wants the states of the laws."""
+        return self.needs_key() or self._since_key % _STATES_EVERY == 0
+
     def plan(self, record: Mapping[str, Any]) -> None:
         """Write the plan of a tick before it is applied. `record` has at, snapshot, plan, config_hash, version, mode,
         and on a full record states and config. Raises LedgerFull when the disk is full or gone."""
@@ -86,9 +91,9 @@ class FileLedger:
             if self.needs_key():
                 self._rotate(record["at"])
                 line = {"at": record["at"], "full": body}
-                line.update({k: record[k] for k in ("states", "config") if k in record})
             else:
                 line = {"at": record["at"], "delta": codec.diff(self._last, body)}
+            line.update({k: record[k] for k in ("states", "config") if k in record})
             self._write(line)
         except OSError as error:
             self._abandon()
@@ -162,6 +167,9 @@ class MemoryLedger:
     records: int = field(default=0)
 
     def needs_key(self) -> bool:
+        return False
+
+    def needs_states(self) -> bool:
         return False
 
     def plan(self, record: Mapping[str, Any]) -> None:

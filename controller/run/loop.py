@@ -29,6 +29,8 @@ class KeyedLedger(Protocol):
 
     def needs_key(self) -> bool: ...
 
+    def needs_states(self) -> bool: ...
+
     def plan(self, record: Mapping[str, Any]) -> None: ...
 
     def outcomes(self, at: float, applied: Sequence[Applied]) -> None: ...
@@ -247,8 +249,9 @@ class ControlLoop:
             "at": snapshot.tick.at, "snapshot": snapshot, "plan": plan, "config_hash": parts.config_hash,
             "version": parts.version, "mode": parts.mode,
         }  # fmt: skip
-        if parts.ledger.needs_key():
+        if parts.ledger.needs_states():
             record["states"] = encode_states(before, learned, ledger_ok=self.ledger_ok)
+        if parts.ledger.needs_key():
             record["config"] = dict(parts.config)
         parts.ledger.plan(record)
 

@@ -13,13 +13,11 @@ from typing import Any
 from controller.config import GovernorConfig
 from controller.core.decide import DecideState, decide
 from controller.core.estimate import EstimatorState
-from controller.core.guards import GuardState
 from controller.core.model import Plan
-from controller.core.ports import Policy
-from controller.run import codec
 from controller.run.assembly import estimator_specs, fleet_rules, policies
 from controller.run.ledger import LedgerError, read_ledger
 from controller.run.loop import learn
+from controller.run.resume import restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +76,3 @@ def replay(path: Path, config: GovernorConfig) -> ReplayReport:
     if not ticks:
         raise LedgerError(f"{path}: no complete record; nothing to replay")
     return ReplayReport(ticks, equal, first, hash_, tuple(versions))
-
-
-def restore(
-    states: Mapping[str, Any], laws: Mapping[str, Policy[Any]]
-) -> tuple[DecideState, dict[str, EstimatorState]]:
-    """The states of a full record, for the laws at hand; a law without a recorded state starts anew."""
-    policies_ = {
-        key: codec.decode(type(laws[key].initial()), data) for key, data in states["policies"].items() if key in laws
-    }
-    guards = {codec.target_of(text): codec.decode(GuardState, data) for text, data in states["guards"].items()}
-    learned = {pool: codec.decode(EstimatorState, data) for pool, data in states["learned"].items()}
-    return DecideState(policies_, guards, states["fleet_held_since"]), learned

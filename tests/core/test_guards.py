@@ -32,7 +32,6 @@ def test_with_nothing_wrong_capacity_is_lowered_by_the_rate() -> None:
         (State.STALE, Why.STALE),
         (State.PARTIAL, Why.PARTIAL),
         (State.UNDERFILLED, Why.UNDERFILLED),
-        (State.UNSUPPORTED, Why.UNSUPPORTED),
         (State.CENSORED, Why.MISSING),
     ],
 )
@@ -43,6 +42,15 @@ def test_doubtful_data_never_lowers_capacity_and_never_stops_raising_it(signal: 
 
     assert run(made, 5.0) == (10.0, why)
     assert run(made, 12.0) == (12.0, None)
+
+
+def test_an_engine_that_cannot_count_requests_is_judged_by_the_work_it_holds() -> None:
+    """k8s#109214: what can never be known wedged scale-down for ever. llama.cpp counts no requests."""
+    uncounted = bad(State.UNSUPPORTED)
+
+    assert run(case(pool=healthy(offered_rate=uncounted, running=ok(0.0))), 9.0) == (9.0, None)
+    assert run(case(pool=healthy(offered_rate=uncounted, running=bad(State.STALE))), 9.0) == (10.0, Why.STALE)
+    assert run(case(pool=healthy(queue_depth=uncounted)), 9.0) == (10.0, Why.UNSUPPORTED)
 
 
 def test_one_dead_pod_makes_the_pool_partial_and_nothing_falls() -> None:
