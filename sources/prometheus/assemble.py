@@ -1,4 +1,4 @@
-"""Assemble: rows of one answer to values per pool, replica and tenant. Pure.
+"""Assemble: rows of one answer to values per pool, and per replica or part of a split. Pure.
 
 Pods of one pool may have different bucket edges (a rolling upgrade, an override on one pod). Summed by ``le`` their
 counts are not cumulative any more, so only the edges that all of them have are kept: coarser, and true.
@@ -14,7 +14,7 @@ from controller.core.observation import HistogramIncrement
 from controller.core.ports import PoolNeeds
 from sources.prometheus.errors import BadAnswer
 from sources.prometheus.family import ByLabels, ByWorkload
-from sources.prometheus.plan import Part, Question, tenant
+from sources.prometheus.plan import Part, Question, split_labels
 from sources.prometheus.promql import PART
 from sources.prometheus.targets import Targets
 from sources.prometheus.transport import Row
@@ -25,21 +25,24 @@ Edges = Mapping[str, frozenset[float]]  # part -> edges that all series have, as
 
 @dataclass(slots=True)
 class Values:
-    """What one pool got from one question. The key "" of `replicas` is a row that names no replica."""
+    """What one pool got from one question: `number` or `histogram` for all of it, the plurals by replica or by part of
+    the `split`. The key "" of these is what names none."""
+
+    split: str = ""
+    whole: bool = True
 
     numbers: dict[str, float] = field(default_factory=dict)
     histograms: dict[str, HistogramIncrement] = field(default_factory=dict)
     number: float | None = None
     histogram: HistogramIncrement | None = None
-    tenant_numbers: dict[str, float] = field(default_factory=dict)
-    tenant_histograms: dict[str, HistogramIncrement] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
     problem: str = ""
 
 
 @dataclass(slots=True)
 class _Cell:
-    """Rows of one replica (or tenant) by part: values to combine, or buckets to add (the edge None is the sum)."""
+    """Rows of one replica (or part of a split), by part of the question: values to combine, or buckets to add (the edge
+    None is the sum)."""
 
     pool: str
     member: str
@@ -89,7 +92,7 @@ def values(question: Question, rows: Iterable[Row], targets: Targets, edges: Map
     for pool, of in found.items():
         of.metrics = tuple(used[pool])
     for pool in ambiguous:
-        found.setdefault(pool, Values()).problem = _AMBIGUOUS
+        found.setdefault(pool, Values(question.split, question.whole)).problem = _AMBIGUOUS
     return found
 
 
@@ -115,11 +118,22 @@ def common_edges(question: Question, rows: Iterable[Row], targets: Targets, *, c
     }
 
 
+def members(question: Question, rows: Iterable[Row], targets: Targets) -> dict[str, set[str]]:
+    """From the answer to ``Question.grid``: per pool, the replicas or parts of the split that have series."""
+    parts = {part.tag: part for part in question.parts}
+    found: dict[str, set[str]] = {}
+    for row, _ in rows:
+        if (part := parts.get(row.get(PART, ""))) is not None:
+            for pool, member in _owners(question, part, row, targets, set()):
+                found.setdefault(pool, set()).add(member)
+    return found
+
+
 def _owners(
     question: Question, part: Part, row: Mapping[str, str], targets: Targets, ambiguous: set[str]
 ) -> Sequence[tuple[str, str]]:
-    """(pool, replica or tenant) of a row."""
-    family, place = question.family, part.place
+    """(pool, replica or part of a split) of a row."""
+    place = part.place
     if part.by_target and isinstance(place, ByLabels):
         # From the target's side: of the pools that these labels fit, which may be the whole fleet, it serves a few.
         seats, fitting = targets.pool_of(row), place.by_name(row)
@@ -129,8 +143,9 @@ def _owners(
             return ()
     else:
         pools = place.pools(row)
-    if question.by_tenant:
-        return [(pool.pool, row.get(tenant(pool, family), "")) for pool in pools]
+    if question.split:
+        labels = split_labels(question.family, question.fact, question.split)
+        return [(pool.pool, row.get(labels.get(pool.pool, ""), "")) for pool in pools]
     return [(pool.pool, _replica(part, pool, row)) for pool in pools]
 
 
@@ -143,25 +158,19 @@ def _replica(part: Part, pool: PoolNeeds, row: Mapping[str, str]) -> str:
 
 
 def _values(question: Question, parts: Mapping[str, Part], cells: Mapping[str, _Cell], edges: Edges) -> Values:
-    found = Values()
+    found = Values(question.split, question.whole)
     candidate = question.parts[0].candidate
     if question.fact.kind is Kind.HISTOGRAM:
-        each = {member: _histogram(parts, cell.buckets, {}) for member, cell in cells.items()}
-        histograms = {member: h for member, h in each.items() if h is not None}
-        if question.by_tenant:
-            found.tenant_histograms = {member: h for member, h in histograms.items() if member}
-        else:
-            found.histograms = histograms
+        # The pods of a part of a split may have different edges, as those of the pool.
+        keep = edges if question.split else {}
+        each = {member: _histogram(parts, cell.buckets, keep) for member, cell in cells.items()}
+        found.histograms = {member: h for member, h in each.items() if h is not None}
         found.histogram = _histogram(parts, _added(cells.values()), edges)
         if found.histogram is None:
             found.problem = f"{candidate.metric}: buckets without a sum or a count"
         return found
-    numbers = {member: _number(question, parts, cell.values) for member, cell in cells.items()}
-    found.number = _combine(candidate.across, list(numbers.values()))
-    if question.by_tenant:
-        found.tenant_numbers = {member: n for member, n in numbers.items() if member}
-    else:
-        found.numbers = numbers
+    found.numbers = {member: _number(question, parts, cell.values) for member, cell in cells.items()}
+    found.number = _combine(candidate.across, list(found.numbers.values()))
     return found
 
 

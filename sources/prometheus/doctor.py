@@ -3,20 +3,21 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from controller.core.facts import Fact, Kind
 from controller.core.ports import PoolNeeds
 from sources.contracts.resolve import resolve
 from sources.diagnosis.model import Finding, Level
-from sources.prometheus.assemble import Edges, common_edges, values
+from sources.prometheus.assemble import Edges, common_edges, members, values
 from sources.prometheus.config import PrometheusConfig
 from sources.prometheus.discovery import Found, question, read, wanted_names
 from sources.prometheus.errors import PrometheusError
 from sources.prometheus.family import Family, families, wanted
-from sources.prometheus.plan import questions, sightings
+from sources.prometheus.plan import Question, questions, sightings, split_labels
 from sources.prometheus.targets import Targets
 from sources.prometheus.transport import Transport
+from sources.splits import CLASS
 
 SCRAPES_PER_WINDOW = 4  # with fewer, one missed scrape changes what a window says
 _WINDOW = 300.0  # seconds over which scrapes are counted
@@ -140,7 +141,7 @@ def _scrape_gaps(transport: Transport, found: Found, now: float) -> dict[tuple[s
 def _edges(transport: Transport, family: Family, found: Found, now: float) -> Iterator[Finding]:
     """The bucket edges per pool, and targets that fall between them."""
     for item in questions(family, found):
-        if item.fact.kind is not Kind.HISTOGRAM or item.by_tenant or not (grid := item.grid()):
+        if item.fact.kind is not Kind.HISTOGRAM or not item.whole or not (grid := item.grid()):
             continue
         rows = transport.query(grid, now, _BUDGET).rows
         scales = {part.tag: part.candidate.scale for part in item.parts}
@@ -155,6 +156,20 @@ def _edges(transport: Transport, family: Family, found: Found, now: float) -> It
                 text = f"{item.fact}: its pods have different buckets; edges that not all have are not used: "
                 yield Finding(Level.WARNING, pool.pool, text + _list(dropped))
             yield from _between(pool, item.fact, edges)
+        if item.split == CLASS:
+            yield from _classes(item, members(item, rows, Targets()))
+
+
+def _classes(item: Question, seen: Mapping[str, set[str]]) -> Iterator[Finding]:
+    """The request classes there are, or that the label does not tell them: then promises for a class go unjudged."""
+    for pool, label in split_labels(item.family, item.fact, CLASS).items():
+        if pool not in seen:
+            continue
+        if names := sorted(seen[pool] - {""}):
+            yield Finding(Level.INFO, pool, f"{item.fact}: classes by {label}: {', '.join(names)}")
+        else:
+            text = f"{item.fact}: no series has the label {label}, so promises for a class cannot be judged"
+            yield Finding(Level.WARNING, pool, f"{text}; choose the label that names it, or promise for all requests")
 
 
 def _between(pool: PoolNeeds, fact: Fact, edges: Sequence[float]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ A question is made of parts, one for each candidate that exists and each of its 
 it came, so that candidates with different scales or bucket edges may answer together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.core.facts import Fact, Kind
@@ -13,6 +13,7 @@ from sources.contracts.contract import Candidate
 from sources.prometheus.discovery import Found, alive
 from sources.prometheus.family import ByLabels, ByWorkload, Family
 from sources.prometheus.promql import TARGET, Reader, offset, selector
+from sources.splits import CLASS, TENANT, splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +32,19 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One fact of one family. `by_tenant` marks the second reading of a fact that is wanted per replica and per tenant:
-    the product of both would be a row for each pair."""
+    """One fact of one family, by replica or, if `split` names a kind, by the label of that split. A fact that is wanted
+    in several ways is asked once for each, for their product would be a row for each pair; the pool's own value comes
+    from the one that is `whole`."""
 
     family: Family
     fact: Fact
     parts: tuple[Part, ...]
-    by_tenant: bool = False
+    split: str = ""
+    whole: bool = True
 
     @property
-    def key(self) -> tuple[str, Fact, bool]:
-        return self.family.contract.engine, self.fact, self.by_tenant
+    def key(self) -> tuple[str, Fact, str]:
+        return self.family.contract.engine, self.fact, self.split
 
     def promql(self, back: float | None, up: str) -> str:
         """The query. `back` is the seconds since the previous observation, None for gauges only."""
@@ -61,14 +64,13 @@ def questions(family: Family, found: Found) -> tuple[Question, ...]:
     asked: list[Question] = []
     for fact in sorted(family.facts):
         per_replica = fact.kind is Kind.GAUGE or any(fact in pool.replica_facts for pool in family.pools)
-        per_tenant = any(fact in pool.tenant_facts for pool in family.pools)
-        splits = [(per_replica, False)] if per_replica or not per_tenant else []
-        for replica, tenant in (*splits, *([(False, True)] if per_tenant else [])):
-            parts = _parts(family, fact, found, replica, tenant)
+        kinds = [kind for kind in (CLASS, TENANT) if split_labels(family, fact, kind)]
+        for number, kind in enumerate(["", *kinds] if per_replica or not kinds else kinds):
+            parts = _parts(family, fact, found, per_replica and not kind, kind)
             if len(parts) == 1:
                 parts = (replace(parts[0], tag=""),)
             if parts:
-                asked.append(Question(family, fact, parts, tenant))
+                asked.append(Question(family, fact, parts, kind, whole=number == 0))
     return tuple(asked)
 
 
@@ -90,12 +92,17 @@ def role(pool: PoolNeeds, family: Family) -> str:
     return pool.role_label or family.contract.role_label
 
 
-def tenant(pool: PoolNeeds, family: Family) -> str:
-    """The label that names the tenant."""
-    return pool.tenant_label or family.contract.tenant_label
+def split_labels(family: Family, fact: Fact, kind: str) -> Mapping[str, str]:
+    """By pool, the label that divides this fact in a split of this kind; without the pools that do not want it."""
+    return {
+        pool.pool: split.label
+        for pool in family.pools
+        for split in splits(pool, family.contract)
+        if split.kind == kind and fact in split.facts
+    }
 
 
-def _parts(family: Family, fact: Fact, found: Found, per_replica: bool, per_tenant: bool) -> tuple[Part, ...]:
+def _parts(family: Family, fact: Fact, found: Found, per_replica: bool, kind: str) -> tuple[Part, ...]:
     candidates = list(enumerate(family.contract.candidates[fact]))
     exposed = [(i, c) for i, c in candidates if found.has(c)]
     # Series may be born with their first event: ask for the best one even before it exists, or its birth is missed.
@@ -106,7 +113,7 @@ def _parts(family: Family, fact: Fact, found: Found, per_replica: bool, per_tena
         for j, part in enumerate(candidate.parts):
             place = _place(family, part if part.workload_labels else candidate)
             if place is not None:
-                parts.append(_part(family, f"{i}.{j}", part, place, older, per_replica, per_tenant))
+                parts.append(_part(family, f"{i}.{j}", part, place, older, fact, per_replica, kind))
     return tuple(parts)
 
 
@@ -116,8 +123,9 @@ def _part(
     candidate: Candidate,
     place: ByLabels | ByWorkload,
     older: str,
+    fact: Fact,
     per_replica: bool,
-    per_tenant: bool,
+    kind: str,
 ) -> Part:
     labels = list(place.labels)
     model = family.contract.model_label
@@ -128,8 +136,7 @@ def _part(
     summed = candidate.kind in ("histogram", "mean") or candidate.within == candidate.across == "sum"
     if not family.platform and (per_replica or not summed):
         labels += [*(pool.replica_label for pool in family.pools), "instance"]
-    if per_tenant:
-        labels += [tenant(pool, family) for pool in family.pools]
+    labels += split_labels(family, fact, kind).values()
     return Part(tag, candidate, place, tuple(dict.fromkeys(label for label in labels if label)), by_target, older)
 
 

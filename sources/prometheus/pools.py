@@ -17,6 +17,7 @@ from sources.prometheus.family import Family, wanted
 from sources.prometheus.plan import Question
 from sources.prometheus.targets import Endpoint, Seat
 from sources.prometheus.transport import Answer
+from sources.splits import CLASS, TENANT
 
 Seats = Mapping[str, Sequence[tuple[Seat, Endpoint]]]
 
@@ -29,23 +30,26 @@ class Gathered:
     got: dict[str, dict[Fact, list[Values]]] = field(default_factory=dict)
     asked: set[tuple[str, Fact]] = field(default_factory=set)
     failures: dict[tuple[str, Fact], str] = field(default_factory=dict)
+    class_failures: dict[tuple[str, Fact], str] = field(default_factory=dict)  # the pool could be read, its classes not
     warnings: set[str] = field(default_factory=set)
     answered: bool = False
 
     def take(self, question: Question, found: Mapping[str, Values], answer: Answer) -> None:
         self.answered = True
-        self.asked.add((question.family.contract.engine, question.fact))
+        if question.whole:
+            self.asked.add((question.family.contract.engine, question.fact))
         self.warnings.update(answer.warnings)
         for pool, of in found.items():
             self.got.setdefault(pool, {}).setdefault(question.fact, []).append(of)
 
     def fail(self, question: Question, why: str) -> None:
-        self.failures[question.family.contract.engine, question.fact] = why
+        into = self.class_failures if question.split == CLASS and not question.whole else self.failures
+        into[question.family.contract.engine, question.fact] = why
 
 
 @dataclass(slots=True)
 class _Bag:
-    """Facts of one pool, replica or tenant while they are collected."""
+    """Facts of one pool, replica or part of a split while they are collected."""
 
     histograms: dict[Fact, HistogramIncrement] = field(default_factory=dict)
     counters: dict[Fact, float] = field(default_factory=dict)
@@ -65,25 +69,23 @@ def pool_facts(
     when the queries were evaluated, on the backend's clock; the slot is `lag` later. `increments` says that counters
     could be read at all."""
     own = _Bag()
-    replicas: dict[str, _Bag] = {}
-    tenants: dict[str, _Bag] = {}
+    members: dict[str, dict[str, _Bag]] = {"": {}, TENANT: {}, CLASS: {}}
     sources: dict[Fact, str] = {}
     failed: dict[Fact, str] = {}
+    class_failed = _failed(pool, gathered, gathered.class_failures)
     for fact, several in gathered.got.get(pool.pool, {}).items():
         if fact not in wanted(pool):
             continue
         for of in several:
             if of.problem:
-                failed[fact] = of.problem
+                (class_failed if of.split == CLASS and not of.whole else failed)[fact] = of.problem
                 continue
-            sources[fact] = " + ".join(of.metrics)
-            own.put(fact, of.number, of.histogram)
+            if of.whole:
+                sources[fact] = " + ".join(of.metrics)
+                own.put(fact, of.number, of.histogram)
+            into = members[of.split]
             for member in of.numbers.keys() | of.histograms.keys():
-                replicas.setdefault(member, _Bag()).put(fact, of.numbers.get(member), of.histograms.get(member))
-            if fact in pool.tenant_facts:
-                for member in of.tenant_numbers.keys() | of.tenant_histograms.keys():
-                    bag = tenants.setdefault(member, _Bag())
-                    bag.put(fact, of.tenant_numbers.get(member), of.tenant_histograms.get(member))
+                into.setdefault(member, _Bag()).put(fact, of.numbers.get(member), of.histograms.get(member))
     unsupported, unborn = _absent(pool, gathered, sources)
     if any(target.up is not False for several in seats.values() for _, target in several):
         for fact, metric in unborn.items():
@@ -94,30 +96,42 @@ def pool_facts(
     if not any(pool.pool in found.by_pool for family, found in gathered.families if not family.platform):
         lost = wanted(pool) - sources.keys() - unsupported.keys()
         failed = dict.fromkeys(lost, f"no series matches the selector of pool {pool.pool}")
-    failed |= {
-        fact: why
-        for (engine, fact), why in gathered.failures.items()
-        if fact in wanted(pool) and any(f.contract.engine == engine and pool in f.pools for f, _ in gathered.families)
-    }
+    failed |= _failed(pool, gathered, gathered.failures)
     health = [target.up for several in seats.values() for _, target in several]
     return PoolFacts(
         own.histograms,
         own.counters,
         own.gauges,
         replicas={
-            name: _replica(several, replicas.get(name, _Bag()), pool, moment, lag)
+            name: _replica(several, members[""].get(name, _Bag()), pool, moment, lag)
             for name, several in seats.items()
             if name
         },
-        tenants={name: Facts(bag.histograms, bag.counters, bag.gauges) for name, bag in tenants.items()},
+        tenants=_named(members[TENANT]),
+        classes=_named(members[CLASS]),
         sources=sources,
         late=late_facts(pool.engine, sources),
         unsupported=unsupported,
         partial="; ".join(sorted(gathered.warnings)),
         failed=failed,
+        class_failed=class_failed,
         targets_up=None if None in health or not has_up else health.count(True),
         targets_down=health.count(False),
     )
+
+
+def _failed(pool: PoolNeeds, gathered: Gathered, failures: Mapping[tuple[str, Fact], str]) -> dict[Fact, str]:
+    """The failures that concern this pool."""
+    return {
+        fact: why
+        for (engine, fact), why in failures.items()
+        if fact in wanted(pool) and any(f.contract.engine == engine and pool in f.pools for f, _ in gathered.families)
+    }
+
+
+def _named(parts: Mapping[str, _Bag]) -> dict[str, Facts]:
+    """The parts of a split, without what names none."""
+    return {name: Facts(bag.histograms, bag.counters, bag.gauges) for name, bag in sorted(parts.items()) if name}
 
 
 def _absent(pool: PoolNeeds, gathered: Gathered, got: Mapping[Fact, str]) -> tuple[dict[Fact, str], dict[Fact, str]]:

@@ -24,7 +24,7 @@ from sources.prometheus.transport import Answer, Transport
 # restarts and births inside it could not be told; so reading starts anew, as after a start.
 GAP = 300.0
 _PAST = 60.0  # a slot this old is history, not the present that was late
-_Key = tuple[str, Fact, bool]
+_Key = tuple[str, Fact, str]
 
 
 @dataclass(slots=True)
