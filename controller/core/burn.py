@@ -27,17 +27,19 @@ class _Window:
         self.bad = self.total = 0.0
 
     def add(self, at: float, bad: float, total: float) -> None:
-        start = at - at % self.width
-        if not self.bins or self.bins[-1][0] < start:
-            self.bins.append([start, 0.0, 0.0])
-        self.bins[-1][1] += bad
-        self.bins[-1][2] += total
+        bins = self.bins
+        if not bins or at >= bins[-1][0] + self.width:
+            bins.append([at - at % self.width, 0.0, 0.0])
+        newest = bins[-1]
+        newest[1] += bad
+        newest[2] += total
         self.bad += bad
         self.total += total
 
     def expire(self, now: float) -> None:
-        while self.bins and self.bins[0][0] + self.width <= now - self.seconds:
-            _, bad, total = self.bins.popleft()
+        bins, oldest = self.bins, now - self.seconds - self.width
+        while bins and bins[0][0] <= oldest:
+            _, bad, total = bins.popleft()
             self.bad -= bad
             self.total -= total
         if not self.bins:
@@ -67,12 +69,8 @@ class BudgetLedger:
         if window.total <= 0:
             return Reading(State.NO_TRAFFIC if self.since is not None else State.MISSING, window=window.seconds)
         full = self.since is not None and now - self.since >= window.seconds * 0.9
-        return Reading(
-            State.OK if full else State.UNDERFILLED,
-            value=max(0.0, window.bad) / window.total / (1 - self.share),
-            count=window.total,
-            window=window.seconds,
-        )
+        rate = max(0.0, window.bad) / window.total / (1 - self.share)
+        return Reading(State.OK if full else State.UNDERFILLED, rate, None, None, window.total, None, window.seconds)
 
 
 def burning(readings: Mapping[str, Reading], period: float = PERIOD) -> bool:

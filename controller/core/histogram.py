@@ -47,12 +47,14 @@ def _add_common(parts: list[HistogramIncrement]) -> HistogramIncrement:
     )
 
 
-def mean(h: HistogramIncrement, source: str = "", window: float | None = None) -> Reading:
+def mean(h: HistogramIncrement, source: str = "", window: float | None = None, age: float | None = None) -> Reading:
     """Mean of the samples; the caller has checked that there are some."""
-    return Reading(State.OK, value=h.sum / h.count, count=h.count, window=window, source=source)
+    return Reading(State.OK, h.sum / h.count, None, None, h.count, age, window, source)
 
 
-def quantile(h: HistogramIncrement, q: float, source: str = "", window: float | None = None) -> Reading:
+def quantile(
+    h: HistogramIncrement, q: float, source: str = "", window: float | None = None, age: float | None = None
+) -> Reading:
     """The q-quantile (0 < q < 1) with the bounds of its bucket; interpolated linearly inside it, from 0 in the
     first, as Prometheus does. Above the last finite edge there is only a lower bound; in the first bucket the value is
     marked ``below_first``."""
@@ -62,7 +64,7 @@ def quantile(h: HistogramIncrement, q: float, source: str = "", window: float | 
     i = _first_at_least(h.cumulative, rank)
     if i == len(h.edges):
         return Reading(
-            State.SATURATED_TOP, lo=h.edges[-1], count=h.count, window=window, source=source,
+            State.SATURATED_TOP, lo=h.edges[-1], count=h.count, age=age, window=window, source=source,
             note=f"above the largest bucket edge, {h.edges[-1]:g} s",
         )  # fmt: skip
     lo, below = (h.edges[i - 1], h.cumulative[i - 1]) if i else (min(0.0, h.edges[0]), 0.0)
@@ -71,7 +73,7 @@ def quantile(h: HistogramIncrement, q: float, source: str = "", window: float | 
     value = min(max(value, lo), hi)
     state = State.BELOW_FIRST if i == 0 else State.OK
     note = f"below the first bucket edge, {hi:g} s" if i == 0 else ""
-    return Reading(state, value=value, lo=lo, hi=hi, count=h.count, window=window, source=source, note=note)
+    return Reading(state, value, lo, hi, h.count, age, window, source, note)
 
 
 @dataclass(frozen=True, slots=True)

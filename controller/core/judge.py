@@ -32,6 +32,7 @@ class Judge:
         self.last = list(history.entries)[-STUCK_SCRAPES:]
         self.sums = history.counters(now, window) if fresh else {}
         self._histograms: dict[tuple[Fact, float], HistogramIncrement | None] = {}
+        self._counts: dict[Fact, Reading] = {}
         self._states = {windowed: self._judge(windowed=windowed) for windowed in (True, False)}
         self.inflight = total(facts.gauges.get(Fact.RUNNING), facts.gauges.get(Fact.WAITING))
 
@@ -82,6 +83,9 @@ class Judge:
         """The same reading in the state that the data as a whole deserves; a worse state of its own stays."""
         state, note = self._states[windowed]
         keeps = state is State.OK or reading.state in _OWN
+        aged = reading.age is not None or self.age is None
+        if keeps and aged and reading.state is not State.NO_TRAFFIC:
+            return reading
         if keeps or (reading.state is State.NO_TRAFFIC and state is State.UNDERFILLED):
             state, note = reading.state, reading.note
         return Reading(
@@ -115,6 +119,12 @@ class Judge:
     def count(self, fact: Fact) -> Reading:
         """Events in the window. A labelled counter has no series before its first event, so absence is zero while the
         scrape is healthy."""
+        known = self._counts.get(fact)
+        if known is None:
+            known = self._counts[fact] = self._count(fact)
+        return known
+
+    def _count(self, fact: Fact) -> Reading:
         if fact in self.facts.unsupported or fact in self.facts.failed or not self.fresh:
             return self.absent(fact)
         value = self.sums.get(fact)

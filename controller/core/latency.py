@@ -1,6 +1,7 @@
 """Latencies of a pool: quantiles over the control window, and attainment of each objective over its own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 
 from controller.core import histogram
 from controller.core.facts import Fact
@@ -17,16 +18,21 @@ STATS = (0.5, 0.95, 0.99)
 def quantiles(j: Judge, signal: Signal, objectives: Sequence[Objective]) -> dict[str, Reading]:
     """Quantiles and mean over the control window, keyed p50, p95, p99, mean and whatever the objectives name."""
     fact = LATENCY[signal]
-    shares = {*STATS, *(o.share for o in objectives if o.signal == signal and o.share is not None)}
-    names = {f"p{share * 100:g}": share for share in sorted(shares)}
+    names = _names(frozenset(o.share for o in objectives if o.signal == signal and o.share is not None))
     h = j.histogram(fact, j.window) if j.fresh else None
     if h is None or h.count <= 0:
         nothing = j.silence(fact, seen=h is not None)
         return dict.fromkeys([*names, "mean"], nothing)
     source = j.source(fact)
-    out = {name: j.measured(histogram.quantile(h, q, source, j.covered)) for name, q in names.items()}
-    out["mean"] = j.measured(histogram.mean(h, source, j.covered))
+    out = {name: j.measured(histogram.quantile(h, q, source, j.covered, j.age)) for name, q in names.items()}
+    out["mean"] = j.measured(histogram.mean(h, source, j.covered, j.age))
     return out
+
+
+@cache
+def _names(shares: frozenset[float]) -> Mapping[str, float]:
+    """The quantiles by name, those of everybody and those that an objective asks for."""
+    return {f"p{share * 100:g}": share for share in sorted({*STATS, *shares})}
 
 
 def attainment(j: Judge, objective: Objective) -> Reading:

@@ -4,6 +4,7 @@ stop the others, so the number is dropped and the fact counts as failed."""
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 from controller.core.facts import Fact
@@ -46,15 +47,23 @@ def _without(facts: Facts, unclear: Collection[Fact]) -> Facts:
 
 
 def _bad(values: Mapping[Fact, float]) -> list[Fact]:
-    return [fact for fact, value in values.items() if not math.isfinite(value) or value < 0]
+    return [fact for fact, value in values.items() if not 0 <= value < math.inf]
 
 
 def _cumulative(h: HistogramIncrement) -> bool:
-    numbers = (*h.cumulative, h.count)
+    numbers = [*h.cumulative, h.count]
     return (
         len(h.edges) == len(h.cumulative)
-        and all(map(math.isfinite, (*numbers, *h.edges, h.sum)))
+        and math.isfinite(sum(numbers))
+        and math.isfinite(h.sum)
         and numbers[0] >= 0
-        and all(a <= b + 1e-6 for a, b in pairwise(numbers))
-        and all(a < b for a, b in pairwise(h.edges))
+        # Sorting what is in order already is the quickest way to see that it is.
+        and (numbers == sorted(numbers) or all(a <= b + 1e-6 for a, b in pairwise(numbers)))
+        and _ascending(h.edges)
     )
+
+
+@lru_cache(maxsize=1024)
+def _ascending(edges: tuple[float, ...]) -> bool:
+    """Whether these are edges; an engine has the same ones at every tick."""
+    return all(map(math.isfinite, edges)) and all(a < b for a, b in pairwise(edges))
