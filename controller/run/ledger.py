@@ -46,6 +46,7 @@ class Record:
     mode: str = ""
     states: Mapping[str, Any] | None = None
     config: Mapping[str, Any] | None = None
+    ledger_ok: bool = True  # False when it was decided while the ledger could not be written
 
 
 class FileLedger:
@@ -86,6 +87,7 @@ class FileLedger:
             "config_hash": record["config_hash"],
             "version": record["version"],
             "mode": record["mode"],
+            "ledger_ok": record.get("ledger_ok", True),
         }
         try:
             if self.needs_key():
@@ -252,6 +254,7 @@ def _record(entry: Mapping[str, Any], body: Mapping[str, Any], applied: Sequence
         mode=body["mode"],
         states=entry.get("states"),
         config=entry.get("config"),
+        ledger_ok=body["ledger_ok"],
     )
 
 

@@ -247,10 +247,10 @@ class ControlLoop:
         parts = self.parts
         record: dict[str, Any] = {
             "at": snapshot.tick.at, "snapshot": snapshot, "plan": plan, "config_hash": parts.config_hash,
-            "version": parts.version, "mode": parts.mode,
+            "version": parts.version, "mode": parts.mode, "ledger_ok": self.ledger_ok,
         }  # fmt: skip
         if parts.ledger.needs_states():
-            record["states"] = encode_states(before, learned, ledger_ok=self.ledger_ok)
+            record["states"] = encode_states(before, learned)
         if parts.ledger.needs_key():
             record["config"] = dict(parts.config)
         parts.ledger.plan(record)
@@ -325,14 +325,11 @@ def learn(
     return estimates, after
 
 
-def encode_states(
-    decided: DecideState, learned: Mapping[str, estimate.EstimatorState], *, ledger_ok: bool
-) -> dict[str, Any]:
+def encode_states(decided: DecideState, learned: Mapping[str, estimate.EstimatorState]) -> dict[str, Any]:
     """All memory of the pure laws as plain data."""
     return {
         "policies": {key: codec.encode(state) for key, state in decided.policies.items() if state is not None},
         "guards": {str(target): codec.encode(state) for target, state in decided.guards.items()},
         "fleet_held_since": decided.fleet_held_since,
         "learned": {pool: codec.encode(state) for pool, state in learned.items()},
-        "ledger_ok": ledger_ok,
     }

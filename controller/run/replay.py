@@ -65,7 +65,7 @@ def replay(path: Path, config: GovernorConfig) -> ReplayReport:
         if record.states is not None:
             state, learned = restore(record.states, laws)
         estimates, learned = learn(specs, record.snapshot, learned)
-        plan, state = decide(record.snapshot, estimates, rules, laws, state, ledger_ok=True)
+        plan, state = decide(record.snapshot, estimates, rules, laws, state, ledger_ok=record.ledger_ok)
         ticks, hash_ = ticks + 1, record.config_hash
         if record.version not in versions:
             versions.append(record.version)
