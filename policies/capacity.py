@@ -137,7 +137,7 @@ class Capacity:
 def _error(view: View, objective: Objective) -> float | None:
     """ln(measure / target), clamped; None when the reading is no evidence. A latency that is fine is only counted when
     trusted, one that is not always."""
-    if not INFO[objective.signal].latency:
+    if not INFO[objective.signal].latency or objective.klass:  # quantiles are the pool's; those of a class are unknown
         return None
     reading = view.pool.latency(objective.signal, objective.stat)
     if reading.usable is None or reading.usable <= 0 or reading.state == State.CENSORED:

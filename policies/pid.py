@@ -109,9 +109,9 @@ class Pid:
 
     def _measure(self, view: View, objectives: Sequence[Objective]) -> tuple[Reading | None, float | None]:
         config = self.config
-        objective = next(
-            (o for o in objectives if (not config.signal or o.signal == config.signal) and INFO[o.signal].latency), None
-        )
+        # Latencies are the pool's, so a promise for one class of requests is nothing to hold them at.
+        latencies = (o for o in objectives if INFO[o.signal].latency and not o.klass)
+        objective = next((o for o in latencies if not config.signal or o.signal == config.signal), None)
         signal = Signal(config.signal) if config.signal else (objective.signal if objective else None)
         if signal is None:
             return None, None

@@ -72,8 +72,9 @@ def _pool(pool: PoolReadings) -> dict[str, object]:
 
 def _objective(one: ObjectiveSummary) -> dict[str, object]:
     return {
-        "name": one.name, "signal": one.signal, "stat": one.stat, "target": one.target, "share": one.share,
-        "attained_lo": one.lo, "attained_hi": one.hi, "verdict": one.verdict, "seen": one.seen, "count": one.count,
+        "name": one.name, "signal": one.signal, "stat": one.stat, "class": one.klass, "target": one.target,
+        "share": one.share, "attained_lo": one.lo, "attained_hi": one.hi, "verdict": one.verdict, "seen": one.seen,
+        "count": one.count,
     }  # fmt: skip
 
 

@@ -103,7 +103,9 @@ def _panels(pool: PoolTrace) -> list[Panel]:
             panels.append(_attainment(pool, key, column))
             continue
         info = INFO[Signal(key.signal)]
-        marks = tuple(_mark(o) for o in pool.objectives if o.signal == key.signal and _stat(o) == key.stat)
+        # The curve is the pool's, so a promise for one class has no mark on it.
+        same = (o for o in pool.objectives if o.signal == key.signal and _stat(o) == key.stat)
+        marks = tuple(_mark(o) for o in same if not o.klass)
         curves = [Curve(str(key), column, 1)]
         title = f"{str(key).replace('_', ' ')}: {info.meaning}"
         if key.signal == Signal.OFFERED_RATE and (done := Key(Signal.FINISHED_RATE.value)) in pool.columns:
@@ -125,7 +127,8 @@ def _attainment(pool: PoolTrace, key: Key, column: Column) -> Panel:
     marks = () if objective.share is None else ((objective.share, f"promised {percent(objective.share)}"),)
     lowest = min((low for low, _ in column.bounds() if math.isfinite(low)), default=0.9)
     floor = max(0.0, min(lowest, objective.share or 1.0) - 0.02)
-    title = f"attainment: share of requests {kept}"
+    whose = f"requests of class {objective.klass}" if objective.klass else "requests"
+    title = f"attainment: share of {whose} {kept}"
     return Panel(title, "ratio", (Curve(str(key), column, 3),), marks, floor=floor)
 
 

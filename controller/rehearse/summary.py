@@ -21,7 +21,8 @@ _BLIND = frozenset({State.MISSING, State.STALE, State.UNSUPPORTED})
 class ObjectiveSummary:
     """One promise over the whole recording, as recorded (not as it would have been). `lo` and `hi` bound the share of
     offered requests that met the target (for an objective on a mean or on a ratio: the share of ticks), None when
-    nothing could be told. `seen` is the share of ticks with knowledge, `count` the requests behind it."""
+    nothing could be told. `seen` is the share of ticks with knowledge, `count` the requests behind it, `klass` the class
+    of requests that it is for ("" = all)."""
 
     name: str
     signal: str
@@ -33,6 +34,7 @@ class ObjectiveSummary:
     hi: float | None
     seen: float
     count: float
+    klass: str = ""
 
     @property
     def verdict(self) -> str:
@@ -163,7 +165,7 @@ def _objective(pool: PoolTrace, objective: Objective) -> ObjectiveSummary:
     seen = known / len(column.state) if column.state else 0.0
     return ObjectiveSummary(
         objective.name, objective.signal.value, stat, objective.target, INFO[objective.signal].unit,
-        objective.share if by_count else None, lo, hi, seen, count,
+        objective.share if by_count else None, lo, hi, seen, count, objective.klass,
     )  # fmt: skip
 
 

@@ -60,8 +60,9 @@ def percent(share: float) -> str:
 
 
 def promise(one: ObjectiveSummary) -> str:
-    """`ttft p99 ≤ 2 s`."""
-    return f"{one.signal} {one.stat} ≤ {quantity(one.target, one.unit)}".replace("  ", " ")
+    """`ttft p99 ≤ 2 s`, `ttft p99 of critical ≤ 500 ms`."""
+    what = " ".join(filter(None, (one.signal, one.stat, one.klass and f"of {one.klass}")))
+    return f"{what} ≤ {quantity(one.target, one.unit)}"
 
 
 def attained(one: ObjectiveSummary) -> str:
