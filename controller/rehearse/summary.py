@@ -21,8 +21,8 @@ _BLIND = frozenset({State.MISSING, State.STALE, State.UNSUPPORTED})
 class ObjectiveSummary:
     """One promise over the whole recording, as recorded (not as it would have been). `lo` and `hi` bound the share of
     offered requests that met the target (for an objective on a mean or on a ratio: the share of ticks), None when
-    nothing could be told. `seen` is the share of ticks with knowledge, `count` the requests behind it, `klass` the class
-    of requests that it is for ("" = all)."""
+    nothing could be told. `seen` is the share of ticks with knowledge, `count` the requests behind it, `klass` the
+    class of requests that it is for ("" = all)."""
 
     name: str
     signal: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from controller.core.facts import Fact
 from controller.core.meter import Meter, PoolSpec
 from controller.core.model import PoolReadings
-from controller.core.observation import HistogramIncrement, Observation, PoolFacts, ReplicaFacts
+from controller.core.observation import Facts, HistogramIncrement, Observation, PoolFacts, ReplicaFacts
 from controller.core.slo import Objective
 
 EDGES = (0.3, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -27,11 +27,12 @@ class Watch:
     window: float = 60.0
     interval: float = 15.0
     at: float = 1_000_000.0
+    class_label: str = ""
     meter: Meter = field(init=False)
     since: float | None = None
 
     def __post_init__(self) -> None:
-        self.meter = Meter([PoolSpec(POOL, self.window, self.objectives, stale_after=60.0)])
+        self.meter = Meter([PoolSpec(POOL, self.window, self.objectives, 60.0, self.class_label)])
 
     def see(
         self,
@@ -44,6 +45,9 @@ class Watch:
         replicas: Mapping[str, ReplicaFacts] | None = None,
         failed: Mapping[Fact, str] | None = None,
         unsupported: Mapping[Fact, str] | None = None,
+        classes: Mapping[str, Facts] | None = None,
+        class_failed: Mapping[Fact, str] | None = None,
+        sources: Mapping[Fact, str] | None = None,
         targets_down: int = 0,
         partial: str = "",
         after: float | None = None,
@@ -58,6 +62,9 @@ class Watch:
             replicas={"pod-0": ReplicaFacts(gauges=gauges, age=age)} if replicas is None else replicas,
             failed=failed or {},
             unsupported=unsupported or {},
+            classes=classes or {},
+            class_failed=class_failed or {},
+            sources=sources or {},
             targets_down=targets_down,
             partial=partial,
         )
