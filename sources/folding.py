@@ -162,6 +162,8 @@ def gauge(parts: Sequence[GaugePart], values: Sequence[float]) -> float | None:
 
 
 def combine(how: str, values: Sequence[float]) -> float:
+    if len(values) == 1:
+        return values[0]
     if how == "max":
         return max(values)
     return sum(values) / len(values) if how == "mean" else sum(values)

@@ -142,10 +142,12 @@ class Increments:
             if kind in (TENANT, CLASS):
                 part = Facts(one.histograms, one.counters, one.gauges)
                 shares.setdefault(pool, {}).setdefault(kind, {})[name] = part
-        return Observation(
-            at, since, {need.pool: self._pool(pool, at, scoped, members.get(pool, ()), shares.get(pool, {}))
-                        for pool, need in enumerate(self._needs)}
-        )  # fmt: skip
+        started = {target: value for number, target in self._starts if (value := self._value(number)) is not None}
+        pools = {
+            need.pool: self._pool(pool, at, scoped, members.get(pool, ()), shares.get(pool, {}), started)
+            for pool, need in enumerate(self._needs)
+        }
+        return Observation(at, since, pools)
 
     # --- frames ------------------------------------------------------------------------------------------------------
 
@@ -209,7 +211,9 @@ class Increments:
         for fold, totals in self._totals.values():
             cells = totals.tolist()
             for block in fold.blocks:
-                into = scoped.setdefault(block.scope, _Scoped())
+                into = scoped.get(block.scope)
+                if into is None:
+                    into = scoped[block.scope] = _Scoped()
                 if block.fact.kind is Kind.HISTOGRAM:
                     new = fold.histogram(block, cells)
                     old = into.histograms.get(block.fact)
@@ -241,6 +245,7 @@ class Increments:
         scoped: Mapping[Scope, _Scoped],
         members: Sequence[str],
         shares: Mapping[str, Mapping[str, Facts]],
+        started: Mapping[Target, float],
     ) -> PoolFacts:
         need = self._needs[pool]
         own = scoped.get((pool, "pool", ""), _Scoped())
@@ -251,7 +256,6 @@ class Increments:
         endpoints: dict[str, list[Target]] = {}
         for target, replica in targets.items():
             endpoints.setdefault(replica, []).append(target)
-        started = {target: value for number, target in self._starts if (value := self._value(number)) is not None}
         fold = self._fold
         sources: Mapping[Fact, str] = {}
         late: frozenset[Fact] = frozenset()

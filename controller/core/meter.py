@@ -61,7 +61,7 @@ class PoolMeter:
         self.history = History(keep)
         self.classes = frozenset(o.klass for o in spec.objectives if o.klass)
         self.budgets = {o.name: BudgetLedger(o.share) for o in spec.objectives if o.share is not None}
-        self.lengths: lengths.Lengths = ()
+        self.lengths = lengths.NONE
 
     def adopt(self, previous: "PoolMeter") -> None:
         """Carry over what still means the same; a changed share would make another budget of the same counts."""

@@ -11,6 +11,7 @@ from controller.core.observation import ReplicaFacts
 from controller.core.reading import Reading, State, unsupported
 from controller.core.signals import Signal
 
+_STUCK, _MOVES = Reading(State.OK, 1.0), Reading(State.OK, 0.0)
 _PROGRESS = (Fact.GENERATION_TOKENS, Fact.PROMPT_TOKENS, Fact.FINISHED)
 
 
@@ -45,7 +46,7 @@ def stuck(j: Judge, name: str) -> Reading:
         return Reading(State.UNDERFILLED, note=f"{seen} of {STUCK_SCRAPES} scrapes seen")
     if not counted:
         return unsupported("no token counter per replica")
-    return Reading(State.OK, 1.0 if held and not moved else 0.0)
+    return _STUCK if held and not moved else _MOVES
 
 
 def stuck_total(replicas: Mapping[str, Scope]) -> Reading:
