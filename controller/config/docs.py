@@ -38,6 +38,12 @@ anchors and tags.
 * **Secrets** are references, `{env: NAME}` or `{file: PATH}`, never the secret itself.
 * Only `true` and `false` are booleans, so `mode: off` needs no quotes.
 
+A promise for one class of requests, `class: critical` with `labels: {class: priority}`, is judged on the series with
+that label value alone, and has its own attainment and error budget. The label must be on the histogram that is promised
+about (`governor doctor` says whether it is); the shipped recording rules do not keep it, so that histogram is then read
+from the raw series. Lost requests whose counters do not carry the label may be of any class and widen the bounds of
+each. What steers by quantiles, `pid` and the trim of `capacity`, looks at promises for all requests only.
+
 Plug-ins are chosen by `kind`: the name of an installed one, or `module:Class` for code on the Python path. The keys
 next to `kind` are its parameters.
 """
