@@ -248,9 +248,11 @@ def test_classes_cost_no_query_of_their_own(api: Api) -> None:
     assert asked(api, 3, classes=False) == asked(api, 3, classes=True) == asked(api, 100, classes=True)
 
 
-def test_a_failed_query_by_class_does_not_blind_the_pool(api: Api) -> None:
-    """With the histogram wanted per replica, too, the classes have a query of their own."""
-    target = {"job": "vllm", "instance": "i", "model_name": "m", "namespace": "n", "pod": "p"}
+@pytest.mark.parametrize("by_class", [True, False])
+def test_a_failed_query_blinds_what_it_was_for_and_no_more(api: Api, by_class: bool) -> None:
+    """With the histogram wanted per replica, too, the classes have a query of their own. That one answered and the
+    other did not must not make a zero of the pool."""
+    target = {"job": "vllm", "instance": "i", "model_name": "m", "namespace": "n", "pod": "p", "priority": "high"}
 
     def behave(query: str) -> tuple[int, str, bytes]:
         if query.startswith("count by") and "__name__" in query:
@@ -260,7 +262,7 @@ def test_a_failed_query_by_class_does_not_blind_the_pool(api: Api) -> None:
             return vector([({"__name__": "up", "job": "vllm", "instance": "i"}, "1")])
         if "timestamp" in query:
             return vector([(target, "1000")])
-        if TTFT in query and "priority" in query:
+        if TTFT in query and ("priority" in query) is by_class:
             return failure(503, "overloaded")
         return vector([({**target, "le": "1.0"}, "4"), ({**target, "le": "+Inf"}, "5"), (target, "5")])
 
@@ -268,6 +270,8 @@ def test_a_failed_query_by_class_does_not_blind_the_pool(api: Api) -> None:
     source = PrometheusSource(PrometheusSource.Config(url=api.url), [needs("n", Fact.TTFT)], clock=lambda: 5000.0)
     pool = [source.observe(at, 5.0) for at in (1000.0, 1015.0)][-1].pools["n"]
     source.close()
-    assert pool.histograms[Fact.TTFT].count == 5
-    assert Fact.TTFT not in pool.failed
-    assert "503" in pool.class_failed[Fact.TTFT]
+    failed, other = (pool.class_failed, pool.failed) if by_class else (pool.failed, pool.class_failed)
+    assert "503" in failed[Fact.TTFT]
+    assert other == {}
+    assert (Fact.TTFT in pool.histograms) is by_class
+    assert [h.count for one in pool.classes.values() for h in one.histograms.values()] == ([] if by_class else [5])
