@@ -23,7 +23,7 @@ from controller.rehearse.report import Origin, write_report
 from controller.rehearse.run import OnTick, open_recording, rehearse
 from controller.rehearse.summary import summarise
 from controller.rehearse.table import show
-from controller.run import logs
+from controller.run import logs, memory
 
 
 def register(app: typer.Typer) -> None:
@@ -83,6 +83,7 @@ def dry_run(
                     if as_json:
                         write_line(sys.stdout, tick_json(seen, plan))
 
+                memory.settle()
                 watch: OnTick | None = on_tick if as_json or bar is not None else None
                 trace = rehearse(settings, source, step=width, ledger=ledger, on_tick=watch)
         finally:

@@ -136,7 +136,10 @@ def _make_decoder(kind: Any) -> Decoder:
 
 
 def _mapping_encoder(value: Mapping[Any, Any]) -> dict[str, Any]:
-    return {k if isinstance(k, str) else str(k): _encoder(type(v))(v) for k, v in value.items()}
+    return {
+        k if isinstance(k, str) else str(k): _encode_reading(v) if type(v) is Reading else _encoder(type(v))(v)
+        for k, v in value.items()
+    }  # most of what there is are readings, so these go without a look-up
 
 
 def _same(value: Any) -> Any:

@@ -28,7 +28,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from controller.config import ConfigError, GovernorConfig, Problem, config_hash, load, without_actuator
 from controller.config.errors import dotted
-from controller.run import logs
+from controller.run import logs, memory
 from controller.run.assembly import RunMode, assemble, own_version
 from controller.run.http import Server
 from controller.run.loop import ControlLoop
@@ -269,9 +269,9 @@ def run(config_path: Path, dry_run: bool) -> int:
     def build(config: GovernorConfig, previous: ControlLoop | None) -> ControlLoop:
         return assemble(config, mode=mode, previous=previous)
 
-    return Daemon(
-        path=config_path, load=read, build=build, describe=describe, version=own_version(), mode=mode.value
-    ).run()
+    daemon = Daemon(path=config_path, load=read, build=build, describe=describe, version=own_version(), mode=mode.value)
+    memory.settle()
+    return daemon.run()
 
 
 def describe(config: GovernorConfig) -> Settings:

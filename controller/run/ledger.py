@@ -24,6 +24,8 @@ from controller.run import codec
 FORMAT = 1
 SUFFIX = ".ledger.gz"
 _STATES_EVERY = 20  # records between memories of the laws: what a restart may forget
+# Made once, and without the look for cycles, which plain data of ours does not have: both cost time at each record.
+_TEXT = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False, check_circular=False).encode
 _KEY_EVERY = 240  # records between full ones: bounds what one damaged record can hide
 
 
@@ -123,8 +125,7 @@ class FileLedger:
     def _write(self, line: Mapping[str, Any]) -> None:
         if self._file is None:
             return
-        text = json.dumps(line, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-        data = self._packer.compress(text.encode() + b"\n") + self._packer.flush(zlib.Z_SYNC_FLUSH)
+        data = self._packer.compress(_TEXT(line).encode() + b"\n") + self._packer.flush(zlib.Z_SYNC_FLUSH)
         self._file.write(data)
         self._file.flush()
         self.bytes_written += len(data)
