@@ -31,11 +31,28 @@ def named(facts: PoolFacts) -> frozenset[Fact]:
 
 
 def spent(objective: Objective, entry: Entry) -> tuple[Span, Span]:
-    """Offered requests of the objective's class in one entry and those that met it."""
+    """Offered requests of the objective's class in one entry and those that met it; of losses that name no class, its
+    fair part."""
     own = entry.classes.get(objective.klass, _NONE)
     fact = primary(objective)
     h = own.histograms.get(fact, _NOTHING) if fact in entry.named else None
-    return count(objective, h, class_endings(own.counters, entry.named, entry.counters))
+    ended = class_endings(own.counters, entry.named, entry.counters)
+    return count(objective, h, ended.shared(_part(objective, own, entry)))
+
+
+def _part(objective: Objective, own: Facts, entry: Entry) -> float:
+    """The part that the class has of the requests that the pool observed in an entry."""
+    for fact in _ENDED if objective.signal == Signal.ERROR_RATIO else (primary(objective),):
+        if fact in entry.named:
+            mine, everyone = _observed(own, fact), _observed(entry, fact)
+            return min(1.0, mine / everyone) if everyone > 0 else 0.0
+    return 0.0
+
+
+def _observed(facts: Facts | Entry, fact: Fact) -> float:
+    if fact.kind is Kind.HISTOGRAM:
+        return facts.histograms.get(fact, _NOTHING).count
+    return facts.counters.get(fact, 0.0)
 
 
 def attainment(j: Judge, objective: Objective, label: str) -> Reading:

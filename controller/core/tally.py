@@ -2,8 +2,9 @@
 
 A promise for one request class is counted on the histogram of that class. Who was lost or went away is known per class
 only where that counter carries the class label; otherwise any number between none and all of the pool's may be of the
-class, and offered lies between N and N + those. A burning budget takes the worse end, so a pool that loses requests
-without saying whose burns the budget of each class that had traffic meanwhile.
+class, and offered lies between N and N + those. A budget needs one number: it takes of the losses without a name the
+part that the class has of what was observed, so that the budgets of all classes together lose what the pool lost. The
+worse end would let a class of few requests burn by the aborts of all others.
 """
 
 from collections.abc import Mapping, Set
@@ -45,6 +46,11 @@ class Endings:
     gone: Span
     finished: float
     responses: float
+
+    def shared(self, part: float) -> "Endings":
+        """One number each, taking this part (0..1) of what is in doubt."""
+        lost, gone = (_exactly(s.lo + part * (s.hi - s.lo)) for s in (self.lost, self.gone))
+        return Endings(lost, gone, self.finished, self.responses)
 
 
 def aborts(counters: Mapping[Fact, float]) -> float:

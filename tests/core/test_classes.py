@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.core.classes import spent
 from controller.core.facts import Fact
 from controller.core.meter import Meter, PoolSpec
 from controller.core.observation import Facts, HistogramIncrement
@@ -15,6 +16,7 @@ from controller.core.reading import State
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.tally import Span, class_endings, count, endings, tally
+from controller.core.windows import Entry
 from tests.support.world import EDGES, POOL, Watch, hist
 
 ALL = Objective("all", Signal.TTFT, 1.0, 0.5, 60.0)
@@ -110,6 +112,16 @@ def test_losses_that_name_no_class_widen_the_bounds_of_each() -> None:
     assert reading.hi == 1.0
 
 
+def test_a_budget_takes_its_part_of_the_losses_without_a_name() -> None:
+    """Were all taken, a class of few requests would burn by the aborts of all others, and never rest."""
+    seen = watch(HIGH, LOW).fill(
+        6, histograms={Fact.TTFT: hist(*FAST, *SLOW)}, classes=both(), counters={Fact.ERRORS: 15.0}
+    )
+    assert seen.burn["high"]["5m"].value == pytest.approx(100 * 10 / 18)
+    assert seen.burn["high"]["5m"].count == pytest.approx(5 * 18)
+    assert seen.burn["low"]["5m"].count == pytest.approx(5 * 9)
+
+
 def test_losses_that_name_their_class_widen_nothing() -> None:
     classes = both()
     classes["low"] = replace(classes["low"], counters={Fact.ERRORS: 15.0})
@@ -189,6 +201,11 @@ def test_classes_that_partition_the_traffic_add_up_to_the_pool(
             truth = len(of) + sum(counters.values())
             assert one.lo <= truth <= one.hi
         assert sum(o.hi for o, _ in seen) >= offered.hi
+        classes = {str(i): Facts({fact: hist(*of)}) for i, (of, _) in enumerate(parts)}
+        entry = Entry(0, 15, {fact: hist(*samples)}, pool, {}, {}, classes, frozenset({fact}))
+        budgets = [spent(replace(objective, klass=name), entry) for name in classes]
+        if samples:
+            assert sum(o.hi for o, _ in budgets) == pytest.approx(offered.hi)
 
 
 def _part(
