@@ -117,12 +117,18 @@ def test_nothing_known_but_a_queue_asks_for_one_more() -> None:
     assert (proposal.value, proposal.why) == (5.0, Why.BACKLOG)
 
 
-def trimmed(latency: Reading, ticks: int = 60, demand: float = 3.4, pending: tuple[Pending, ...] = ()) -> float:
+def trimmed(
+    latency: Reading,
+    ticks: int = 60,
+    demand: float = 3.4,
+    pending: tuple[Pending, ...] = (),
+    promise: Objective = TTFT,
+) -> float:
     law, state = Capacity(Capacity.Config()), Capacity.State()
     pool = replace(healthy(), latencies={Signal.TTFT: {"p99": latency}})
     for tick in range(ticks):
         seen = view(estimate(demand, evidence={"serving": 4.0}), pool=pool, at=NOW + 15.0 * tick, pending=pending)
-        _, state = law.propose(seen, (TTFT,), BRIEF, state)
+        _, state = law.propose(seen, (promise,), BRIEF, state)
     return state.trim
 
 
@@ -134,6 +140,10 @@ def test_latency_above_target_adds_within_bounds() -> None:
 def test_latency_below_target_takes_away_only_near_the_operating_point() -> None:
     assert trimmed(ok(0.05)) == pytest.approx(-0.15)
     assert trimmed(ok(0.05), demand=1.0) == 0.0
+
+
+def test_the_quantile_of_all_requests_says_nothing_of_one_class() -> None:
+    assert trimmed(ok(4.0), promise=replace(TTFT, klass="high")) == 0.0
 
 
 def test_the_trim_rests_in_the_dead_band_while_capacity_is_pending_and_on_doubt() -> None:

@@ -133,6 +133,13 @@ def test_derivative_answers_to_the_change_of_slope_and_not_to_a_constant() -> No
     assert steady[-1][1] == pytest.approx(run([ok(4.0)] * 6, **PLAIN)[-1][1])
 
 
+def test_a_promise_for_one_class_is_nothing_to_hold_the_quantile_of_all_at() -> None:
+    law = Pid(Pid.Config(**PLAIN))  # type: ignore[arg-type]
+    strict, seen = Objective("high", Signal.TTFT, 0.1, 0.95, 60.0, "high"), view(ok(2.0), 10.0, NOW)
+
+    assert law.propose(seen, (strict, TTFT), BRIEF, law.initial()) == law.propose(seen, (TTFT,), BRIEF, law.initial())
+
+
 def test_a_wrong_signal_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"unknown signal 'tftt'; known: .*ttft"):
         Pid(Pid.Config(signal="tftt", target=1.0))
