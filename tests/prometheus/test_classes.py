@@ -275,3 +275,25 @@ def test_a_failed_query_blinds_what_it_was_for_and_no_more(api: Api, by_class: b
     assert other == {}
     assert (Fact.TTFT in pool.histograms) is by_class
     assert [h.count for one in pool.classes.values() for h in one.histograms.values()] == ([] if by_class else [5])
+
+
+def test_an_answer_by_class_does_not_make_a_zero_of_a_pool_whose_query_failed(api: Api) -> None:
+    """No error was seen in any class; but the errors of the pool could not be read."""
+    target = {"job": "vllm", "instance": "i", "model_name": "m", "namespace": "n", "pod": "p"}
+
+    def behave(query: str) -> tuple[int, str, bytes]:
+        if query.startswith("count by") and "__name__" in query:
+            names = ("vllm:num_requests_running", "http_request_duration_highr_seconds_count")
+            return vector([({"__name__": name, **target}, "1") for name in names])
+        if query.startswith("up"):
+            return vector([({"__name__": "up", "job": "vllm", "instance": "i"}, "1")])
+        if "timestamp" in query:
+            return vector([(target, "1000")])
+        return failure(503, "overloaded") if "5xx" in query and "priority" not in query else vector([])
+
+    api.behave = behave
+    source = PrometheusSource(PrometheusSource.Config(url=api.url), [needs("n", Fact.ERRORS)], clock=lambda: 5000.0)
+    pool = [source.observe(at, 5.0) for at in (1000.0, 1015.0)][-1].pools["n"]
+    source.close()
+    assert "503" in pool.failed[Fact.ERRORS]
+    assert Fact.ERRORS not in pool.counters
