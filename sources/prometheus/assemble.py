@@ -5,7 +5,7 @@ counts are not cumulative any more, so only the edges that all of them have are 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -39,61 +39,82 @@ class Values:
     problem: str = ""
 
 
-@dataclass(slots=True)
-class _Cell:
-    """Rows of one replica (or part of a split), by part of the question: values to combine, or buckets to add (the edge
-    None is the sum)."""
-
-    pool: str
-    member: str
-    values: dict[str, list[float]] = field(default_factory=dict)
-    buckets: dict[str, dict[float | None, float]] = field(default_factory=dict)
+# Rows of one replica (or part of a split), by part of the question: values to combine, or buckets to add (the edge None
+# is the sum).
+Numbers = dict[str, list[float]]
+Buckets = dict[str, dict[float | None, float]]
 
 
 def values(question: Question, rows: Iterable[Row], targets: Targets, edges: Mapping[str, Edges]) -> dict[str, Values]:
     """Values by pool. `edges` are the common edges per pool, where they are known to differ."""
     parts = {part.tag: part for part in question.parts}
-    histogram = question.fact.kind is Kind.HISTOGRAM
-    cells: dict[str, dict[str, _Cell]] = {}
     used: dict[str, dict[str, None]] = {}
     ambiguous: set[str] = set()
-    infos: dict[tuple[str, str, str], float] = {}
+    found: dict[str, Values] = {}
+    if question.fact.kind is Kind.HISTOGRAM:
+        for pool, buckets in _buckets(question, parts, rows, targets, used, ambiguous).items():
+            found[pool] = _histograms(question, parts, buckets, edges.get(pool, {}))
+    else:
+        for pool, cells in _numbers(question, parts, rows, targets, used, ambiguous).items():
+            numbers = {member: _number(question, parts, cell) for member, cell in cells.items()}
+            number = _combine(question.parts[0].candidate.across, list(numbers.values()))
+            found[pool] = Values(question.split, question.whole, numbers, number=number)
+    for pool, of in found.items():
+        of.metrics = tuple(used[pool])
+    for pool in ambiguous:
+        found.setdefault(pool, Values(question.split, question.whole)).problem = _AMBIGUOUS
+    return found
+
+
+def _buckets(
+    question: Question, parts: Mapping[str, Part], rows: Iterable[Row], targets: Targets,
+    used: dict[str, dict[str, None]], ambiguous: set[str],
+) -> dict[str, dict[str, Buckets]]:  # fmt: skip
+    """By pool and member."""
+    cells: dict[str, dict[str, Buckets]] = {}
     # Rows of one group differ in `le` alone, so whose they are is found once for all of them.
-    owners: dict[tuple[str | None, ...], list[_Cell]] = {}
+    owners: dict[tuple[str | None, ...], list[dict[float | None, float]]] = {}
     for row, value in rows:
         tag = row.get(PART, "")
         part = parts.get(tag)
         if part is None:
             continue
         key = (tag, *map(row.get, part.labels))
-        if (own := owners.get(key)) is None:
+        own = owners.get(key)
+        if own is None:
             own = owners[key] = []
             for pool, member in _owners(question, part, row, targets, ambiguous):
-                cell = cells.setdefault(pool, {}).get(member)
-                if cell is None:
-                    cell = cells[pool][member] = _Cell(pool, member)
-                own.append(cell)
+                own.append(cells.setdefault(pool, {}).setdefault(member, {}).setdefault(tag, {}))
                 used.setdefault(pool, {})[part.candidate.metric] = None
-        for cell in own:
-            if histogram:
-                edge = _edge(row["le"]) if "le" in row else None
-                buckets = cell.buckets.get(tag)
-                if buckets is None:
-                    buckets = cell.buckets[tag] = {}
-                buckets[edge] = buckets.get(edge, 0.0) + value
-            elif part.candidate.value_label:
-                info = (cell.pool, cell.member, tag)
-                if info not in infos or value > infos[info]:
-                    infos[info] = value
-                    cell.values[tag] = [_names_in(row.get(part.candidate.value_label, ""))]
-            else:
-                cell.values.setdefault(tag, []).append(value)
-    found = {pool: _values(question, parts, of, edges.get(pool, {})) for pool, of in cells.items()}
-    for pool, of in found.items():
-        of.metrics = tuple(used[pool])
-    for pool in ambiguous:
-        found.setdefault(pool, Values(question.split, question.whole)).problem = _AMBIGUOUS
-    return found
+        edge = _edge(row["le"]) if "le" in row else None
+        for buckets in own:
+            buckets[edge] = buckets.get(edge, 0.0) + value
+    return cells
+
+
+def _numbers(
+    question: Question, parts: Mapping[str, Part], rows: Iterable[Row], targets: Targets,
+    used: dict[str, dict[str, None]], ambiguous: set[str],
+) -> dict[str, dict[str, Numbers]]:  # fmt: skip
+    """By pool and member."""
+    cells: dict[str, dict[str, Numbers]] = {}
+    newest: dict[tuple[str, str, str], float] = {}
+    for row, value in rows:
+        tag = row.get(PART, "")
+        part = parts.get(tag)
+        if part is None:
+            continue
+        candidate = part.candidate
+        for pool, member in _owners(question, part, row, targets, ambiguous):
+            cell = cells.setdefault(pool, {}).setdefault(member, {})
+            used.setdefault(pool, {})[candidate.metric] = None
+            if not candidate.value_label:
+                cell.setdefault(tag, []).append(value)
+            elif value > newest.get((pool, member, tag), -math.inf):
+                # The sample is the time at which the list was set; lists that were replaced stay exposed.
+                newest[pool, member, tag] = value
+                cell[tag] = [_names_in(row.get(candidate.value_label, ""))]
+    return cells
 
 
 def common_edges(question: Question, rows: Iterable[Row], targets: Targets, *, common: bool = True) -> dict[str, Edges]:
@@ -157,26 +178,24 @@ def _replica(part: Part, pool: PoolNeeds, row: Mapping[str, str]) -> str:
     return ""
 
 
-def _values(question: Question, parts: Mapping[str, Part], cells: Mapping[str, _Cell], edges: Edges) -> Values:
-    found = Values(question.split, question.whole)
-    candidate = question.parts[0].candidate
-    if question.fact.kind is Kind.HISTOGRAM:
-        # The pods of a part of a split may have different edges, as those of the pool.
-        keep = edges if question.split else {}
-        each = {member: _histogram(parts, cell.buckets, keep) for member, cell in cells.items()}
-        found.histograms = {member: h for member, h in each.items() if h is not None}
-        found.histogram = _histogram(parts, _added(cells.values()), edges)
-        if found.histogram is None:
-            found.problem = f"{candidate.metric}: buckets without a sum or a count"
-        return found
-    found.numbers = {member: _number(question, parts, cell.values) for member, cell in cells.items()}
-    found.number = _combine(candidate.across, list(found.numbers.values()))
+def _histograms(question: Question, parts: Mapping[str, Part], cells: Mapping[str, Buckets], edges: Edges) -> Values:
+    # The pods of a part of a split may have different edges, as those of the pool.
+    keep = edges if question.split else {}
+    each = {member: _histogram(parts, cell, keep) for member, cell in cells.items()}
+    found = Values(question.split, question.whole, {}, {member: h for member, h in each.items() if h is not None})
+    found.histogram = _histogram(parts, _added(cells.values()), edges)
+    if found.histogram is None:
+        found.problem = f"{question.parts[0].candidate.metric}: buckets without a sum or a count"
     return found
 
 
 def _number(question: Question, parts: Mapping[str, Part], values: Mapping[str, Sequence[float]]) -> float:
     """The rows of one replica: each candidate is the sum of its parts. Of a gauge, or where candidates read the same
     thing side by side (a platform exporter), the best candidate counts; counters of several targets add up."""
+    if len(values) == 1:
+        [(tag, of)] = values.items()
+        candidate = parts[tag].candidate
+        return _combine(candidate.within, of) * candidate.scale
     by_candidate: dict[str, float] = {}
     for tag, of in values.items():
         candidate = parts[tag].candidate
@@ -187,10 +206,12 @@ def _number(question: Question, parts: Mapping[str, Part], values: Mapping[str, 
     return math.fsum(by_candidate.values())
 
 
-def _added(cells: Iterable[_Cell]) -> dict[str, dict[float | None, float]]:
-    total: dict[str, dict[float | None, float]] = {}
+def _added(cells: Collection[Buckets]) -> Buckets:
+    if len(cells) == 1:
+        return next(iter(cells))
+    total: Buckets = {}
     for cell in cells:
-        for tag, buckets in cell.buckets.items():
+        for tag, buckets in cell.items():
             of = total.setdefault(tag, {})
             for edge, count in buckets.items():
                 of[edge] = of.get(edge, 0.0) + count
@@ -218,6 +239,11 @@ def _histogram(
         )
     if not scaled:
         return None
+    if len(scaled) == 1:
+        [only] = scaled
+        common = sorted(only)
+        cumulative = tuple(accumulate((only[edge] for edge in common), max))
+        return HistogramIncrement(tuple(common[:-1]), cumulative[:-1], cumulative[-1], total)
     common = sorted(frozenset.intersection(*(frozenset(of) for of in scaled)))
     # A restart that only some buckets show as a fall can leave a lower bucket above a higher one.
     cumulative = tuple(accumulate((math.fsum(of[edge] for of in scaled) for edge in common), max))

@@ -33,6 +33,12 @@ class Gathered:
     class_failures: dict[tuple[str, Fact], str] = field(default_factory=dict)  # the pool could be read, its classes not
     warnings: set[str] = field(default_factory=set)
     answered: bool = False
+    of: dict[str, list[tuple[Family, Found]]] = field(default_factory=dict)  # the families that read a pool
+
+    def __post_init__(self) -> None:
+        for family, found in self.families:
+            for pool in family.pools:
+                self.of.setdefault(pool.pool, []).append((family, found))
 
     def take(self, question: Question, found: Mapping[str, Values], answer: Answer) -> None:
         self.answered = True
@@ -73,8 +79,9 @@ def pool_facts(
     sources: dict[Fact, str] = {}
     failed: dict[Fact, str] = {}
     class_failed = _failed(pool, gathered, gathered.class_failures)
+    here = wanted(pool)
     for fact, several in gathered.got.get(pool.pool, {}).items():
-        if fact not in wanted(pool):
+        if fact not in here:
             continue
         for of in several:
             if of.problem:
@@ -94,7 +101,7 @@ def pool_facts(
             own.put(fact, 0.0, HistogramIncrement((), (), 0.0, 0.0) if fact.kind is Kind.HISTOGRAM else None)
             sources[fact] = metric
     if not any(pool.pool in found.by_pool for family, found in gathered.families if not family.platform):
-        lost = wanted(pool) - sources.keys() - unsupported.keys()
+        lost = here - sources.keys() - unsupported.keys()
         failed = dict.fromkeys(lost, f"no series matches the selector of pool {pool.pool}")
     failed |= _failed(pool, gathered, gathered.failures)
     health = [target.up for several in seats.values() for _, target in several]
@@ -122,11 +129,8 @@ def pool_facts(
 
 def _failed(pool: PoolNeeds, gathered: Gathered, failures: Mapping[tuple[str, Fact], str]) -> dict[Fact, str]:
     """The failures that concern this pool."""
-    return {
-        fact: why
-        for (engine, fact), why in failures.items()
-        if fact in wanted(pool) and any(f.contract.engine == engine and pool in f.pools for f, _ in gathered.families)
-    }
+    mine = {family.contract.engine for family, _ in gathered.of.get(pool.pool, ())}
+    return {fact: why for (engine, fact), why in failures.items() if engine in mine and fact in wanted(pool)}
 
 
 def _named(parts: Mapping[str, _Bag]) -> dict[str, Facts]:
@@ -138,9 +142,10 @@ def _absent(pool: PoolNeeds, gathered: Gathered, got: Mapping[Fact, str]) -> tup
     """Facts without rows: why the engine cannot give them, and which are zero until their first event."""
     unsupported: dict[Fact, str] = {}
     unborn: dict[Fact, str] = {}
-    served = {fact for family, _ in gathered.families if pool in family.pools for fact in family.facts}
-    for family, found in gathered.families:
-        if pool not in family.pools or family.platform:
+    families = gathered.of.get(pool.pool, ())
+    served = frozenset[Fact]().union(*(family.facts for family, _ in families))
+    for family, found in families:
+        if family.platform:
             continue
         names = found.by_pool.get(pool.pool, frozenset())
         resolved = _resolved(family.contract.engine, names) if names else {}
