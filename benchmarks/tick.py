@@ -1,0 +1,152 @@
+"""Measure ticks in a process of their own: python -m benchmarks.tick CONFIG URL TICKS, JSON on standard output.
+
+The loop is the one of `governor run --dry-run`. Before it is measured its windows are filled: the newest observation is
+told again for the quarter of an hour before it, which is as far back as the meter looks.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from prometheus_api_client import PrometheusConnect
+
+from benchmarks.stand import BEGIN, SCRAPE
+from controller.config import load, pool_needs
+from controller.core.observation import Observation
+from controller.core.ports import Source
+from controller.run import memory
+from controller.run.assembly import RunMode, assemble
+from controller.run.ledger import FileLedger
+
+FILLED = 60  # ticks
+THREADS = 4  # of both: the default of the source
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One tick. Seconds of wall clock and of CPU time of this process, for the tick and for the same queries by a bare
+    client; `phases` as the loop tells them; `peak` bytes of memory at most during the tick."""
+
+    wall: float
+    cpu: float
+    bare_wall: float
+    bare_cpu: float
+    phases: Mapping[str, float]
+    peak: int
+    queries: int
+    answer_bytes: int
+    ledger_bytes: int
+
+
+class Retold:
+    """A source that repeats one observation until its time is reached, then asks the real one."""
+
+    def __init__(self, real: Source) -> None:
+        self._real = real
+        real.observe(BEGIN + 2 * SCRAPE, 60.0)
+        self._known = real.observe(BEGIN + 3 * SCRAPE, 60.0)
+        if self._known.error or not self._known.pools:
+            raise SystemExit(f"the first observation failed: {self._known.error}")
+
+    def observe(self, at: float, deadline: float) -> Observation:
+        if at <= self._known.at:
+            return replace(self._known, at=at, since=at - SCRAPE)
+        return self._real.observe(at, deadline)
+
+    def close(self) -> None:
+        self._real.close()
+
+
+@contextmanager
+def overheard() -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """The queries that pass through the client library, with their parameters."""
+    asked: list[tuple[str, dict[str, Any]]] = []
+    plain = PrometheusConnect.custom_query
+
+    def listen(self: Any, query: str, params: Any = None, timeout: Any = None) -> Any:
+        asked.append((query, dict(params)))
+        return plain(self, query, params=params, timeout=timeout)
+
+    PrometheusConnect.custom_query = listen
+    try:
+        yield asked
+    finally:
+        PrometheusConnect.custom_query = plain
+
+
+def measure(config_file: Path, url: str, ticks: int) -> Iterator[Measured]:
+    """`ticks` ticks in a row, each followed by the bare client."""
+    config = load(config_file)
+    source = Retold(config.source.cls(config.source.settings, pool_needs(config)))
+    with tempfile.TemporaryDirectory() as folder:
+        loop = assemble(config, mode=RunMode.DRY_RUN, source=source, ledger_path=Path(folder))
+        ledger = loop.parts.ledger
+        assert isinstance(ledger, FileLedger)
+        memory.settle()
+        now = BEGIN + 3 * SCRAPE
+        for back in reversed(range(FILLED)):
+            loop.tick(now - back * SCRAPE)
+        for number in range(1, ticks + 1):
+            written = ledger.bytes_written
+            _forget_peak()
+            with overheard() as asked:
+                wall, cpu = time.perf_counter(), time.process_time()
+                result = loop.tick(now + number * SCRAPE)
+                cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+            if result.snapshot.error or any(pool.partial for pool in result.snapshot.pools.values()):
+                raise SystemExit(f"tick {number} saw {result.snapshot.error or 'a part only'}")
+            peak = _peak()
+            bare_wall, bare_cpu = bare(url, asked)
+            yield Measured(
+                wall, cpu, bare_wall, bare_cpu, result.seconds, peak, len(asked), _answers(url, asked),
+                ledger.bytes_written - written,
+            )  # fmt: skip
+        loop.close()
+
+
+def bare(url: str, asked: list[tuple[str, dict[str, Any]]]) -> tuple[float, float]:
+    """Wall and CPU seconds that the same queries take a bare client, as many at once, decoded and forgotten."""
+    client = PrometheusConnect(url, method="POST")
+    with ThreadPoolExecutor(THREADS) as pool:
+        wall, cpu = time.perf_counter(), time.process_time()
+        for done in [pool.submit(_ask, client, query, params) for query, params in asked]:
+            done.result()
+        return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def _ask(client: PrometheusConnect, query: str, params: dict[str, Any]) -> int:
+    return len(client.custom_query(query, params=params))
+
+
+def _answers(url: str, asked: list[tuple[str, dict[str, Any]]]) -> int:
+    """Bytes of JSON that the answers to these queries have."""
+    import requests
+
+    session = requests.Session()
+    return sum(
+        len(session.post(f"{url}/api/v1/query", data={"query": query, **params}, timeout=60).content)
+        for query, params in asked
+    )
+
+
+def _forget_peak() -> None:
+    """Begin the kernel's high-water mark of this process anew; without it a peak is that of the whole run."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def _peak() -> int:
+    """Bytes. Not ru_maxrss, which a process inherits from its parent."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) * 1024
+
+
+if __name__ == "__main__":
+    file, address, count = sys.argv[1:]
+    json.dump([asdict(one) for one in measure(Path(file), address, int(count))], sys.stdout)
