@@ -59,8 +59,9 @@ def prometheus(storage: Path, config: str = "", flags: Iterable[str] = ()) -> It
         *flags,
     ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        reader: threading.Thread | None = None
         try:
-            _until_ready(server)
+            reader = _until_ready(server)
             yield f"http://{address}"
         finally:
             server.terminate()
@@ -68,18 +69,21 @@ def prometheus(storage: Path, config: str = "", flags: Iterable[str] = ()) -> It
                 server.wait(15)
             except subprocess.TimeoutExpired:
                 server.kill()
+            if reader is not None:
+                reader.join()  # before the pipe is closed under it
 
 
-def _until_ready(server: "subprocess.Popen[str]") -> None:
-    """Wait for the server's own word, then keep its pipe empty."""
+def _until_ready(server: "subprocess.Popen[str]") -> threading.Thread:
+    """Wait for the server's own word, then keep its pipe empty in the thread that is given back."""
     assert server.stderr is not None
     pipe = server.stderr
     said: list[str] = []
     for line in pipe:
         said.append(line)
         if "Server is ready to receive web requests" in line:
-            threading.Thread(target=lambda: [None for _ in pipe], daemon=True).start()
-            return
+            reader = threading.Thread(target=lambda: [None for _ in pipe], daemon=True)
+            reader.start()
+            return reader
     raise AssertionError(f"prometheus did not start: {''.join(said[-5:])}")
 
 
