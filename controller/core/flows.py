@@ -8,6 +8,7 @@ from controller.core.facts import Fact
 from controller.core.judge import Judge, total
 from controller.core.reading import Reading, State
 from controller.core.signals import Signal
+from controller.core.windows import ReplicaEntry
 
 RATES: Mapping[Signal, Fact] = {
     Signal.FINISHED_RATE: Fact.FINISHED, Signal.PROMPT_TOKEN_RATE: Fact.PROMPT_TOKENS,
@@ -58,8 +59,8 @@ def _nobody_left(j: Judge, finished: Reading) -> bool:
     if not j.fresh or finished.value != 0:
         return False
     inside = [entry.gauges for entry in j.history.within(j.now, j.window)]
-    gauges = [j.history.ends(j.now, j.window)[0], *reversed(inside)]
-    levels = [total(at.get(Fact.RUNNING), at.get(Fact.WAITING)) for at in gauges]
+    ends = j.history.ends(j.now, j.window)
+    levels = [_inflight(at) for at in (*((ends[0].gauges,) if ends else ()), *reversed(inside))]
     return all(a is not None and b is not None and a <= b for a, b in pairwise(levels))
 
 
@@ -84,13 +85,34 @@ def _offered(j: Judge) -> Reading:
     if ended is None:
         return finished if finished.state != State.UNSUPPORTED else arrived
     rejected = j.count(Fact.REJECTED).value or 0.0
-    first, last = (
-        total(gauges.get(Fact.RUNNING), gauges.get(Fact.WAITING)) for gauges in j.history.ends(j.now, j.window)
-    )
-    growth = (last - first) if first is not None and last is not None else 0.0
-    value = max(0.0, ended + rejected + growth) / j.covered if j.covered > 0 else 0.0
+    value = max(0.0, ended + rejected + _growth(j)) / j.covered if j.covered > 0 else 0.0
     kind = "responses" if (responses.value or 0.0) > (finished.value or 0.0) else "finished"
     return Reading(finished.state, value, window=j.covered, source=f"{kind} + change of in-flight")
+
+
+def _growth(j: Judge) -> float:
+    """How much the work in flight grew over the window. A replica that vanished took its requests with it, and one
+    whose scrape failed and came back brought nothing new: only replicas seen at both ends count, and those that are
+    new."""
+    ends = j.history.ends(j.now, j.window)
+    if ends is None:
+        return 0.0
+    start, end = ends
+    if not _held(end.replicas) or not _held(start.replicas):
+        first, last = _inflight(start.gauges), _inflight(end.gauges)
+        return last - first if first is not None and last is not None else 0.0
+    before, after = _held(start.replicas), _held(end.replicas)
+    both = sum(after[name] - before[name] for name in after if name in before)
+    return both + sum(held for name, held in after.items() if name not in before and not j.history.knew(name, start.at))
+
+
+def _held(replicas: Mapping[str, ReplicaEntry]) -> dict[str, float]:
+    levels = {name: _inflight(one.gauges) for name, one in replicas.items()}
+    return {name: level for name, level in levels.items() if level is not None}
+
+
+def _inflight(gauges: Mapping[Fact, float]) -> float | None:
+    return total(gauges.get(Fact.RUNNING), gauges.get(Fact.WAITING))
 
 
 def _ratio(j: Judge, part: Fact, whole: Fact) -> Reading:

@@ -8,7 +8,7 @@ from controller.core.reading import Reading, State, unsupported
 from controller.core.windows import History
 
 STUCK_SCRAPES = 4  # a replica that holds work and moved nothing over this many scrapes is stuck
-FILLED = 0.9  # share of a window that must be covered for it to count as full
+_HOLDS_WORK = (Fact.WAITING, Fact.RUNNING)
 _OWN = frozenset({State.CENSORED, State.SATURATED_TOP, State.UNSUPPORTED})  # states that say more than doubt does
 
 
@@ -24,9 +24,12 @@ class Judge:
         self.window, self.stale_after = window, stale_after
         self.up = {name: r for name, r in facts.replicas.items() if r.up}
         ages = [r.age for r in self.up.values()]
-        self.age = max(ages) if ages else None
+        self.age = min(ages) if ages else None
+        self._old = sum(age > stale_after for age in ages)
         self.covered = history.covered(now, window) if fresh else 0.0
-        self.full = self.covered >= window * FILLED
+        self.full = fresh and history.full(now, window)
+        # Facts that could not be read at some tick of the window: their sums are too low, or crowded into the rest.
+        self.unread = frozenset(f for e in history.within(now, window) for f in e.failed) if fresh else frozenset()
         # Counters of a healthy scrape that never appeared have no child yet: nothing was counted so far.
         self.healthy = fresh and not facts.failed and bool(facts.counters or facts.histograms)
         self.last = list(history.entries)[-STUCK_SCRAPES:]
@@ -53,7 +56,21 @@ class Judge:
     def partial_note(self) -> str:
         if self.facts.partial:
             return self.facts.partial
-        return f"{self.facts.targets_down} of the pool's targets are down" if self.facts.targets_down else ""
+        if self.facts.targets_down:
+            return f"{self.facts.targets_down} of the pool's targets are down"
+        if self._old:
+            return f"the samples of {self._old} of {len(self.up)} replicas are old"
+        silent = self._silent()
+        return f"{', '.join(silent)} answers but no longer tells its work" if silent else ""
+
+    def _silent(self) -> list[str]:
+        """Replicas that are up and stopped telling what they hold: an empty page adds up to an empty queue."""
+        return [
+            name
+            for name, r in self.up.items()
+            for fact in _HOLDS_WORK
+            if fact in self.facts.gauges and fact not in r.gauges and self.history.had(name, fact)
+        ][:3]
 
     def absent(self, fact: Fact) -> Reading:
         if fact in self.facts.unsupported:
@@ -71,7 +88,8 @@ class Judge:
         if note:
             return State.PARTIAL, note
         if windowed and not self.full:
-            return State.UNDERFILLED, f"{self.covered:.0f} of {self.window:.0f} s seen"
+            seen = 0.0 if self.history.filled_since is None else self.now - self.history.filled_since
+            return State.UNDERFILLED, f"{seen:.0f} of {self.window:.0f} s seen"
         return State.OK, ""
 
     def gauge(self, value: float, source: str) -> Reading:
@@ -132,8 +150,14 @@ class Judge:
             if not self.healthy:
                 return self.absent(fact)
             value = 0.0
-        state, note = self._states[True]
+        state, note = self.windowed(fact)
         return Reading(state, value, None, None, value, self.age, self.covered, self.source(fact), note)
+
+    def windowed(self, fact: Fact) -> tuple[State, str]:
+        """The state of a number over the window that is made of this fact."""
+        if fact in self.unread and self._states[True][0] is State.OK:
+            return State.UNDERFILLED, f"{fact} could not be read over the whole window"
+        return self._states[True]
 
     def per_second(self, r: Reading) -> Reading:
         """A count over the window as a rate; `count` stays the number of events."""

@@ -5,7 +5,7 @@ from functools import cache
 
 from controller.core import histogram
 from controller.core.facts import Fact
-from controller.core.judge import FILLED, Judge
+from controller.core.judge import Judge
 from controller.core.observation import HistogramIncrement
 from controller.core.reading import Reading, State
 from controller.core.signals import Signal
@@ -24,9 +24,21 @@ def quantiles(j: Judge, signal: Signal, objectives: Sequence[Objective]) -> dict
         nothing = j.silence(fact, seen=h is not None)
         return dict.fromkeys([*names, "mean"], nothing)
     source = j.source(fact)
+    state, note = j.windowed(fact)
+    if state is State.UNDERFILLED and j.full:
+        return {name: _doubted(reading, note) for name, reading in _read(j, h, names, source).items()}
+    return _read(j, h, names, source)
+
+
+def _read(j: Judge, h: HistogramIncrement, names: Mapping[str, float], source: str) -> dict[str, Reading]:
     out = {name: j.measured(histogram.quantile(h, q, source, j.covered, j.age)) for name, q in names.items()}
     out["mean"] = j.measured(histogram.mean(h, source, j.covered, j.age))
     return out
+
+
+def _doubted(r: Reading, note: str) -> Reading:
+    """The same reading over a window of which a part could not be read."""
+    return Reading(State.UNDERFILLED, r.value, r.lo, r.hi, r.count, r.age, r.window, r.source, note)
 
 
 @cache
@@ -65,6 +77,6 @@ def share_met(j: Judge, objective: Objective, total: HistogramIncrement | None, 
     if total is not None:
         value = min(max(histogram.met(total, objective.target).value / offered.hi, lo), hi)
     state, note = j.state(windowed=False)
-    if state == State.OK and covered < objective.window * FILLED:
+    if state is State.OK and not j.history.full(j.now, objective.window):
         state, note = State.UNDERFILLED, f"{covered:.0f} of {objective.window:.0f} s seen"
     return Reading(state, value, lo, hi, offered.hi, j.age, covered, j.source(primary(objective)), note)

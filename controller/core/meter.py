@@ -78,11 +78,10 @@ class PoolMeter:
     def update(self, observation: Observation) -> PoolReadings:
         facts = observation.pools.get(self.spec.name)
         if facts is None:
-            self.history.break_off()
             return PoolReadings(burn=self._burns(observation.at))
         facts = clean(facts)
         if observation.since is None:
-            self.history.break_off()
+            self.history.begin(self._entry(observation.at, observation.at, facts))
         else:
             self._remember(observation.since, observation.at, facts)
         return self._readings(
@@ -96,11 +95,15 @@ class PoolMeter:
             )
         )
 
-    def _remember(self, since: float, at: float, facts: PoolFacts) -> None:
+    def _entry(self, since: float, at: float, facts: PoolFacts) -> Entry:
         replicas = {name: ReplicaEntry(r.counters, r.gauges) for name, r in facts.replicas.items() if r.up}
         own = {name: one for name, one in facts.classes.items() if name in self.classes}
         told = classes.named(facts) if self.classes else frozenset[Fact]()
-        entry = Entry(since, at, facts.histograms, facts.counters, facts.gauges, replicas, own, told)
+        failed = frozenset(facts.failed)
+        return Entry(since, at, facts.histograms, facts.counters, facts.gauges, replicas, own, told, failed)
+
+    def _remember(self, since: float, at: float, facts: PoolFacts) -> None:
+        entry = self._entry(since, at, facts)
         self.history.push(entry)
         for objective in self.spec.objectives:
             if objective.name in self.budgets:

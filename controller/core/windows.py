@@ -12,11 +12,13 @@ from controller.core.facts import Fact
 from controller.core.histogram import add
 from controller.core.observation import Facts, HistogramIncrement
 
+FILLED = 0.9  # share of a window that the unbroken stretch must have for the window to count as full
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Increments over (since, at], and the gauges at `at`. `classes` are those that an objective names; `named` are the
-    facts that are told by class."""
+    """Increments over (since, at], and the gauges at `at`. `failed` are the facts that could not be read; `classes` are
+    those that an objective names; `named` are the facts that are told by class."""
 
     since: float
     at: float
@@ -26,6 +28,7 @@ class Entry:
     replicas: Mapping[str, "ReplicaEntry"]
     classes: Mapping[str, Facts] = field(default_factory=dict)
     named: frozenset[Fact] = frozenset()
+    failed: frozenset[Fact] = frozenset()
 
     @property
     def seconds(self) -> float:
@@ -47,19 +50,22 @@ class History:
         self.keep = keep
         self.entries: deque[Entry] = deque()
         self.filled_since: float | None = None
+        self.anchor: Entry | None = None
+
+    def begin(self, entry: Entry) -> None:
+        """A new stretch begins at an observation that has gauges and no increments: what is in flight there is where
+        its growth is counted from, else a burst in the first interval would never be seen."""
+        self.filled_since, self.anchor = None, entry
 
     def push(self, entry: Entry) -> None:
-        """Append; a hole since the previous entry restarts the unbroken stretch."""
+        """Append; a hole since the previous entry restarts the unbroken stretch. A read that failed is no hole when the
+        next one carries what was counted meanwhile."""
         last = self.entries[-1] if self.entries else None
-        if last is None or entry.since > last.at + 1e-6:
+        if last is None or self.filled_since is None or entry.since > last.at + 1e-6:
             self.filled_since = entry.since
         self.entries.append(entry)
         while self.entries and self.entries[0].at <= entry.at - self.keep:
             self.entries.popleft()
-
-    def break_off(self) -> None:
-        """The source lost the thread: what comes next is a new stretch."""
-        self.filled_since = None
 
     def within(self, now: float, window: float) -> Iterator[Entry]:
         """Entries of which at least half lies inside (now - window, now], newest first, so that ticks with jitter
@@ -70,14 +76,37 @@ class History:
                 return
             yield entry
 
-    def ends(self, now: float, window: float) -> tuple[Mapping[Fact, float], Mapping[Fact, float]]:
-        """The gauges at the start and at the end of the window; where nothing is known from before it, the oldest
-        inside stands for the start."""
-        inside = sum(1 for _ in self.within(now, window))
-        entries = self.entries
+    def full(self, now: float, window: float) -> bool:
+        """Whether the unbroken stretch is as long as the window. Not the sum of its entries: ticks of 25 s never add
+        up to 60 s, and would leave the window under-filled for ever."""
+        return self.filled_since is not None and now - self.filled_since >= window * FILLED
+
+    def ends(self, now: float, window: float) -> tuple[Entry, Entry] | None:
+        """The entries whose gauges stand at the start and at the end of the window, or of the part of it that the
+        unbroken stretch covers. None when there is no entry."""
+        inside = list(self.within(now, window))
         if not inside:
-            return {}, {}
-        return entries[max(len(entries) - inside - 1, 0)].gauges, entries[-1].gauges
+            return None
+        before = len(self.entries) - len(inside) - 1
+        stretch = [e for e in reversed(inside) if self.filled_since is None or e.since >= self.filled_since - 1e-6]
+        if not stretch:
+            return inside[0], inside[0]
+        begun = stretch[0].since
+        if before >= 0 and abs(self.entries[before].at - begun) < 1e-6:
+            return self.entries[before], inside[0]
+        if self.anchor is not None and abs(self.anchor.at - begun) < 1e-6:
+            return self.anchor, inside[0]
+        return stretch[0], inside[0]
+
+    def knew(self, replica: str, before: float) -> bool:
+        """Whether the replica was seen before that moment."""
+        return any(replica in entry.replicas for entry in self.entries if entry.at < before)
+
+    def had(self, replica: str, fact: Fact) -> bool:
+        """Whether the replica ever told this gauge, as far back as is kept."""
+        return any(
+            fact in entry.replicas[replica].gauges for entry in reversed(self.entries) if replica in entry.replicas
+        )
 
     def covered(self, now: float, window: float) -> float:
         """Seconds of the window that the entries cover."""
