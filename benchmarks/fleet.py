@@ -160,14 +160,14 @@ def _normal(x: Numbers) -> Numbers:
     return 1.0 / (1.0 + np.exp(-1.702 * x.clip(-30, 30)))
 
 
-def config(shape: Shape, url: str = "http://127.0.0.1:9090", *, rules: bool = False, ledger: str = "") -> str:
-    """The YAML of a config that promises TTFT, ITL and errors in every pool and scales its replicas."""
+def config(shape: Shape, url: str = "http://127.0.0.1:9090", *, rules: bool = False, interval: int = 15) -> str:
+    """The YAML of a config that promises TTFT, ITL and errors in every pool and scales its replicas. `interval` in
+    seconds; an answer may take nearly as long."""
     lines = [
         "version: 1",
         f"source: {{kind: prometheus, url: {url}, recording_rules: {str(rules).lower()}}}",
-        "interval: 15s",
-        "deadline: 14s",
-        *([f"ledger: {{path: {ledger}, max_size: 1GiB}}"] if ledger else []),
+        f"interval: {interval}s",
+        f"deadline: {interval - 1}s",
         f"budgets: {{gpus: {{max: {shape.pools * shape.replicas * 2}, pools: all}}}}",
         "pools:",
     ]

@@ -1,7 +1,8 @@
 """PrometheusSource: one observation of the whole fleet per tick, within one deadline."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
@@ -172,26 +173,29 @@ class PrometheusSource:
                     starting.append(item.key)
                     continue
                 name = f"{len(of)}"
-                of[name] = eyes, item
-                asked[name] = self._expression(item, back, up)
+                of[name] = of[f"grid {name}"] = eyes, item
                 if item.fact.kind is Kind.HISTOGRAM and item.key not in eyes.edges and (grid := item.grid()):
                     asked[f"grid {name}"] = grid
-        answers = self._all(asked, moment, until)
+                asked[name] = self._expression(item, back, up)
         gathered = Gathered([(eyes.family, eyes.found) for eyes in self._eyes])
-        for name, (eyes, item) in of.items():
-            answer, grid_answer = answers[name], answers.get(f"grid {name}")
-            if isinstance(answer, PrometheusError):
-                gathered.fail(item, str(answer))
-                continue
+        failed: set[_Key] = set()
+        # Each answer becomes values while others are still awaited, and is forgotten: a fleet's are large.
+        for name, answer in self._each(asked, moment, until):
+            eyes, item = of[name]
             try:
-                if isinstance(grid_answer, Answer):
-                    eyes.edges[item.key] = common_edges(item, grid_answer.rows, self._targets)
-                found = values(item, answer.rows, self._targets, eyes.edges.get(item.key, {}))
+                if name.startswith("grid "):
+                    if isinstance(answer, Answer):
+                        eyes.edges[item.key] = common_edges(item, answer.rows, self._targets)
+                elif isinstance(answer, PrometheusError):
+                    raise answer
+                elif item.key not in failed:
+                    found = values(item, answer.rows, self._targets, eyes.edges.get(item.key, {}))
+                    self._read_at[item.key] = moment
+                    gathered.take(item, found, answer)
             except PrometheusError as error:
+                failed.add(item.key)
                 gathered.fail(item, str(error))
-                continue
-            self._read_at[item.key] = moment
-            gathered.take(item, found, answer)
+            del answer
         for key in starting:
             self._read_at[key] = moment
         if not asked:
@@ -212,22 +216,32 @@ class PrometheusSource:
 
     def _all(self, queries: Mapping[str, str], moment: float, until: float) -> dict[str, Answer | PrometheusError]:
         """Every answer or the reason why there is none, in the order of `queries`."""
-        futures: dict[str, Future[Answer]] = {
-            name: self._workers.submit(self._one, query, moment, until) for name, query in queries.items()
-        }
-        wait(futures.values(), timeout=max(0.0, until - time.monotonic()))
-        answers: dict[str, Answer | PrometheusError] = {}
-        for name, future in futures.items():
-            if not future.done():
-                future.cancel()
-                answers[name] = TimedOut("the deadline of the tick passed before the answer came")
-            elif (error := future.exception()) is None:
-                answers[name] = future.result()
-            elif isinstance(error, PrometheusError):
-                answers[name] = error
-            else:
-                raise error
-        return answers
+        return dict(self._each(queries, moment, until))
+
+    def _each(
+        self, queries: Mapping[str, str], moment: float, until: float
+    ) -> Iterator[tuple[str, Answer | PrometheusError]]:
+        """The same one by one; all are asked at once, and none is kept here once it was given."""
+        waiting = deque(
+            (name, self._workers.submit(self._one, query, moment, until)) for name, query in queries.items()
+        )
+        while waiting:
+            name, future = waiting.popleft()
+            wait([future], timeout=max(0.0, until - time.monotonic()))
+            yield name, _outcome(future)
+            del future
 
     def _one(self, query: str, moment: float, until: float) -> Answer:
         return self._transport.query(query, moment, until - time.monotonic())
+
+
+def _outcome(future: Future[Answer]) -> Answer | PrometheusError:
+    if not future.done():
+        future.cancel()
+        return TimedOut("the deadline of the tick passed before the answer came")
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if isinstance(error, PrometheusError):
+        return error
+    raise error
