@@ -21,7 +21,7 @@ class Assignment:
         self._equal: dict[tuple[str, ...], dict[tuple[str, ...], list[tuple[PoolNeeds, _Test]]]] = {}
         used = {m.label for pool in pools for m in pool.matchers} - set(blind)
         self.labels = tuple(sorted(used))
-        self._seen: dict[tuple[str, ...], dict[str, PoolNeeds]] = {}
+        self._seen: dict[tuple[str | None, ...], dict[str, PoolNeeds]] = {}
         for pool in pools:
             matchers = [m for m in pool.matchers if m.label in used]
             equal = {m.label: m.value for m in matchers if m.op == "="}
@@ -35,7 +35,7 @@ class Assignment:
 
     def by_name(self, row: Mapping[str, str]) -> Mapping[str, PoolNeeds]:
         """The same pools by their names."""
-        key = tuple([row.get(label, "") for label in self.labels])
+        key = tuple(map(row.get, self.labels))
         found = self._seen.get(key)
         if found is None:
             if len(self._seen) > _REMEMBER:

@@ -187,7 +187,8 @@ def _replica(
         {fact: n for fact, n in bag.counters.items() if fact in wanted_here},
         {fact: n for fact, n in bag.gauges.items() if fact in wanted_here},
         up=all(target.up is not False for _, target in several),
-        age=max(0.0, moment - min(target.seen for _, target in several) + lag),
+        # Samples are stamped in milliseconds; what floats add to that only fills the ledger.
+        age=round(max(0.0, moment - min(target.seen for _, target in several) + lag), 3),
         started_at=max(started, default=None),
         role=seat.role,
         zone=seat.zone,
