@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controller.core import fleet, guards
+from controller.core import guards
+from controller.core.fleet import FleetHold, share
 from controller.core.guards import GuardState
 from controller.core.merge import Merged, merge
 from controller.core.model import Ask, Decision, Lever, Mode, Plan, Proposal, Snapshot, Step, Target, TargetState
@@ -24,11 +25,12 @@ UNREAD = TargetState(accepted=None, error="not read")
 
 @dataclass(frozen=True, slots=True)
 class DecideState:
-    """Memory of deciding: policy state by "pool/lever", guard state by target, and since when the fleet guard holds."""
+    """Memory of deciding: policy state by "pool/lever", guard state by target, and the hold of the
+    fleet guard."""
 
     policies: Mapping[str, Any] = field(default_factory=dict)
     guards: Mapping[Target, GuardState] = field(default_factory=dict)
-    fleet_held_since: float | None = None
+    fleet: FleetHold | None = None
 
 
 def decide(
@@ -60,10 +62,11 @@ def decide(
     # Bounds before the shared budgets, so that what a minimum adds is shared too; and after them, because they are
     # last.
     bounded = {target: _bound(decision, levers[target]) for target, decision in decisions.items()}
-    shared, held = fleet.share(bounded, rules, snapshot, state.fleet_held_since)
+    known = {target: held.position[1] for target, held in guard_states.items() if held.position is not None}
+    shared, hold = share(bounded, rules, known, snapshot.tick.at, state.fleet)
     final = tuple(_finish(shared[target], levers[target]) for target in sorted(shared))
-    plan = Plan(snapshot.tick.at, final, sentence(final, held_since=held))
-    return plan, DecideState(policy_states, guard_states, held)
+    plan = Plan(snapshot.tick.at, final, sentence(final, holding=hold is not None))
+    return plan, DecideState(policy_states, guard_states, hold)
 
 
 def _wanted(pool: PoolRules, snapshot: Snapshot, estimate: Estimate) -> float:
@@ -84,6 +87,7 @@ class _Rung:
     ) -> None:
         self.pool, self.lever, self.snapshot, self.estimate = pool, lever, snapshot, estimate
         self.ledger_ok = ledger_ok
+        self.broken = ""
         self.targets = tuple(sorted(t for t in pool.targets if t.lever == lever.lever))
 
     def state(self, target: Target) -> TargetState:
@@ -94,7 +98,7 @@ class _Rung:
         if policy is None or readings is None or self.lever.mode == Mode.OFF:
             return (), state
         view = View(
-            self.snapshot.tick, readings, {t: self.state(t) for t in self.targets},
+            self.snapshot.tick, readings, {t: self._without_given_up(t) for t in self.targets},
             dict.fromkeys(self.targets, self.lever.limits), self.estimate,
         )  # fmt: skip
         serving = _serving(self.pool, self.snapshot, self.estimate)
@@ -106,10 +110,20 @@ class _Rung:
             ahead=self.estimate.forecast or self.estimate.demand or 0.0,
         )
         brief = Brief(balance, left, self.snapshot.tick.at + self.estimate.horizon)
-        proposals, after = policy.propose(
-            view, self.pool.objectives, brief, policy.initial() if state is None else state
-        )
+        try:
+            proposals, after = policy.propose(
+                view, self.pool.objectives, brief, policy.initial() if state is None else state
+            )
+        except Exception as error:  # noqa: BLE001 - a stranger's law must not stop the other pools; the plan tells
+            self.broken = f"{type(error).__name__}: {error}"
+            return (), state
         return tuple(p for p in proposals if _sane(p) and p.target in self.targets), after
+
+    def _without_given_up(self, target: Target) -> TargetState:
+        """Capacity that is awaited for too long is not awaited any more, by nobody."""
+        owner, now = self.state(target), self.snapshot.tick.at
+        young = tuple(p for p in owner.pending if now - p.since < self.lever.give_up)
+        return owner if len(young) == len(owner.pending) else replace(owner, pending=young)
 
     def decide(self, target: Target, proposals: list[Proposal], state: GuardState) -> tuple[Decision, GuardState]:
         now, owner, rules = self.snapshot.tick, self.state(target), self.lever
@@ -118,6 +132,9 @@ class _Rung:
         if owner.accepted is None:
             return Decision(target, None, None, Why.UNREADABLE_TARGET, mode=rules.mode), state
         current = owner.accepted
+        blocked = guards.blocking(owner)
+        if blocked is not None:
+            return Decision(target, current, current, blocked[0], mode=rules.mode, blocked=True), state
         if owner.pin is not None and owner.pin.until > now.at:
             proposals = [Proposal(target, Ask.HOLD, owner.pin.value, "pin", Why.PIN)]
         merged = merge(proposals, current, relax_down=rules.relax_down)
@@ -134,6 +151,8 @@ class _Rung:
         if merged.why != Why.PIN:
             value, held, sought = guards.run(case, wish)
         steps = (asked, *held) if wish != current or held else ()
+        if self.broken:
+            steps = (Step("policy", current, current, Why.POLICY_ERROR, self.broken), *steps)
         decision = Decision(
             target, current, value, merged.why if not held else held[-1].why, steps, merged.evidence,
             mode=rules.mode,
@@ -141,16 +160,21 @@ class _Rung:
         return decision, guards.remember(case, sought)
 
     def _silent(self) -> Why:
+        if self.broken:
+            return Why.POLICY_ERROR
         if self.pool.pool not in self.snapshot.pools or self.snapshot.error:
             return Why.MISSING
         return Why.STEADY
 
 
 def _bound(decision: Decision, lever: LeverRules) -> Decision:
-    """Hard bounds and quantum; a target that is off or unreadable is left as it is."""
-    if decision.current is None or decision.final is None or lever.mode == Mode.OFF:
+    """Hard bounds and quantum. A target that is off, unreadable or blocked is left as it is, and in protect a bound may
+    only add."""
+    if decision.current is None or decision.final is None or decision.blocked or lever.mode == Mode.OFF:
         return decision
     value, why = guards.bounds(lever.limits, decision.final)
+    if lever.mode == Mode.PROTECT and (value < decision.current) == lever.relax_down and value != decision.current:
+        value, why = decision.current, Why.MODE_PROTECT
     if value == decision.final or why is None:
         return decision
     step = Step("bounds", decision.final, value, why)
@@ -160,7 +184,7 @@ def _bound(decision: Decision, lever: LeverRules) -> Decision:
 def _finish(decision: Decision, lever: LeverRules) -> Decision:
     """The last word of the bounds, and whether it is sent."""
     decision = _bound(decision, lever)
-    return replace(decision, send=decision.changed and lever.mode in (Mode.PROTECT, Mode.AUTO))
+    return replace(decision, send=decision.changed and not decision.blocked and lever.mode in (Mode.PROTECT, Mode.AUTO))
 
 
 def _sane(proposal: Proposal) -> bool:

@@ -24,7 +24,8 @@ from controller.core.why import Why
 class GuardState:
     """Memory of one target. `wishes` are what was sought (unix seconds, value), for stabilising; `changes` how the
     value as read back moved (unix seconds, delta), for cooldowns and rates; `position` that value and when it was
-    read; `due` the next time this lever decides.
+    read; `due` the next time this
+    lever decides; `short_since` since when fewer replicas are seen than serve.
 
     Changes come from read-back, not from what was sent: so a rehearsal, whose world does not answer, does not count
     its own imagination, and a write by somebody else counts like ours.
@@ -34,6 +35,7 @@ class GuardState:
     changes: tuple[tuple[float, float], ...] = ()
     position: tuple[float, float] | None = None
     due: float = 0.0
+    short_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,11 @@ KEEP = Why.STEADY
 def run(case: Case, wish: float, *, by: str = "guard") -> tuple[float, tuple[Step, ...], float]:
     """Apply all guards but group and bounds to the wish. Also returns what was sought: the wish after the doubts about
     it and before its timing, which is what stabilising remembers."""
-    value, steps, sought = wish, [], wish
+    value, steps = wish, []
+    # A doubt holds for its moment. What stabilising remembers is what would have been safe: else a request that waits
+    # at one scrape in a hundred would keep a large pool up all night.
+    sought, _, _ = consolidation(case, wish)
     for guard in _ORDER:
-        if guard is stabilise:
-            sought = value
         after, why, detail = guard(case, value)
         if after != value:
             steps.append(Step(by, value, after, why, detail))
@@ -87,11 +90,15 @@ def bounds(limits: Limits, value: float) -> tuple[float, Why | None]:
 # --- the guards --------------------------------------------------------------------------------------------------
 
 
-def ownership(case: Case, value: float) -> tuple[float, Why, str]:
-    """Somebody else's value is not fought. The actuator knows who wrote it and when, and how long to keep off."""
-    if case.target.foreign_writer:
-        return case.current, Why.FOREIGN_WRITER, case.target.foreign_writer
-    return value, KEEP, ""
+def blocking(target: TargetState) -> tuple[Why, str] | None:
+    """Why nothing at all may move the target, bounds and pins included: a write of ours of unknown outcome must be
+    verified first, and somebody else's value is not fought. The actuator knows who wrote it, and how long to keep
+    off."""
+    if target.last_outcome == Outcome.UNKNOWN:
+        return Why.OUTCOME_UNKNOWN, ""
+    if target.foreign_writer:
+        return Why.FOREIGN_WRITER, target.foreign_writer
+    return None
 
 
 def not_due(case: Case, value: float) -> tuple[float, Why, str]:
@@ -139,11 +146,26 @@ def _doubt(case: Case) -> tuple[Why, str] | None:
             return _AS_WHY.get(reading.state, Why.MISSING), f"{signal}: {reading.state}" + _note(reading.note)
     if pool.partial:
         return Why.PARTIAL, pool.partial
+    short = _short(case)
+    if short is not None:
+        since = case.tick.at if case.state.short_since is None else case.state.short_since
+        if case.tick.at - since < case.rules.give_up:
+            return Why.PARTIAL, short
     need = max(case.window, case.rules.stabilise)
     if pool.filled_since is None or case.tick.at - pool.filled_since < need - 1e-6:
         seen = 0.0 if pool.filled_since is None else case.tick.at - pool.filled_since
         return Why.BOOT, f"{seen:.0f} of {need:.0f} s of unbroken data"
     return None
+
+
+def _short(case: Case) -> str | None:
+    """Fewer replicas in the metrics than serve: what the others hold is not in any sum. Not for ever, because a job
+    that scrapes half of a pool would keep it from shrinking for good."""
+    seen = case.estimate.evidence.get("serving")
+    there = case.target.ready if case.target.ready is not None else case.current
+    if not case.rules.relax_down or seen is None or seen >= there:
+        return None
+    return f"{seen:g} of {there:g} replicas are seen"
 
 
 _AS_WHY = {
@@ -162,10 +184,11 @@ def consolidation(case: Case, value: float) -> tuple[float, Why, str]:
     caution = unit / shown if unit is not None and shown else 1.0
     ahead = max((estimate.demand or 0.0), estimate.forecast or 0.0) * (1 + estimate.margin) * caution
     used = (kv or 0.0) * estimate.evidence.get("serving", case.current) / KV_FILL
+    need, quantum = max(ahead, used), case.rules.limits.quantum
     left = value
-    while left < case.current and max(ahead, used) > left:
-        left += case.rules.limits.quantum
-    return min(left, case.current), Why.UNSAFE_WITHOUT_ONE, f"the load ahead needs {max(ahead, used):.2f}"
+    if need > value:
+        left = value + math.ceil((need - value) / quantum - 1e-9) * quantum if quantum > 0 else need
+    return min(left, case.current), Why.UNSAFE_WITHOUT_ONE, f"the load ahead needs {need:.2f}"
 
 
 def stabilise(case: Case, value: float) -> tuple[float, Why, str]:
@@ -181,9 +204,7 @@ def stabilise(case: Case, value: float) -> tuple[float, Why, str]:
 
 
 def in_flight(case: Case, value: float) -> tuple[float, Why, str]:
-    """An unknown write blocks the target; capacity on its way forbids lowering until it has come or is given up."""
-    if case.target.last_outcome == Outcome.UNKNOWN:
-        return case.current, Why.OUTCOME_UNKNOWN, ""
+    """Capacity on its way forbids lowering until it has come or is given up."""
     if not case.relaxing(value):
         return value, KEEP, ""
     waiting = [p for p in case.target.pending if case.tick.at - p.since < case.rules.give_up]
@@ -226,7 +247,7 @@ def rate(case: Case, value: float) -> tuple[float, Why, str]:
 
 
 _ORDER: tuple[Guard, ...] = (
-    ownership, not_due, protect_only, evidence, consolidation, stabilise, in_flight, cooldown, rate,
+    not_due, protect_only, evidence, consolidation, stabilise, in_flight, cooldown, rate,
 )  # fmt: skip
 
 
@@ -250,7 +271,8 @@ def remember(case: Case, sought: float) -> GuardState:
     at, rules = case.tick.at, case.rules
     wishes = tuple((t, w) for t, w in case.state.wishes if t >= at - rules.stabilise - 1e-6)
     due = at + rules.every if rules.every and at >= case.state.due - 1e-6 else case.state.due
-    return replace(case.state, wishes=(*wishes, (at, sought)), due=due)
+    short = (case.state.short_since or at) if _short(case) is not None else None
+    return replace(case.state, wishes=(*wishes, (at, sought)), due=due, short_since=short)
 
 
 def _note(note: str) -> str:

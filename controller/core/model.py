@@ -192,6 +192,7 @@ class Decision:
     send: bool = False
     mode: Mode = Mode.AUTO
     until: float | None = None  # expiry that the target should enforce, unix seconds
+    blocked: bool = False  # somebody else's value, or a write of ours of unknown outcome: nothing may move it
 
     @property
     def changed(self) -> bool:

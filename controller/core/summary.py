@@ -8,7 +8,7 @@ from controller.core.why import SENTENCE, Why
 _HELD = {Why.FLEET_GUARD, Why.GROUP_BUDGET}
 
 
-def sentence(decisions: Sequence[Decision], *, held_since: float | None) -> str:
+def sentence(decisions: Sequence[Decision], *, holding: bool) -> str:
     """For example "raises llama/replicas 2 → 4 because the load offered now needs it"."""
     moves = [d for d in decisions if d.changed]
     parts = []
@@ -19,6 +19,6 @@ def sentence(decisions: Sequence[Decision], *, held_since: float | None) -> str:
         parts.append(f"{verb} {decision.target} {decision.current:g} → {decision.final:g} because {SENTENCE[reason]}")
     if len(moves) > len(parts):
         parts.append(f"and {len(moves) - len(parts)} more changes")
-    if held_since is not None:
+    if holding:
         parts.append(f"holds: {SENTENCE[Why.FLEET_GUARD]}")
     return "; ".join(parts) if parts else "keeps everything as it is"

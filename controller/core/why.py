@@ -35,7 +35,6 @@ class Why(StrEnum):
     IN_FLIGHT = "in_flight"
     OUTCOME_UNKNOWN = "outcome_unknown"
     PENDING_CAPACITY = "pending_capacity"
-    PENDING_TOO_LONG = "pending_too_long"
     UNSAFE_WITHOUT_ONE = "unsafe_without_one"
     COOLDOWN = "cooldown"
     RATE = "rate"
@@ -82,7 +81,6 @@ SENTENCE: dict[Why, str] = {
     Why.IN_FLIGHT: "the previous change has not settled",
     Why.OUTCOME_UNKNOWN: "the previous write has an unknown outcome and is being verified",
     Why.PENDING_CAPACITY: "capacity that was asked for is still on its way",
-    Why.PENDING_TOO_LONG: "capacity that was asked for did not come in time",
     Why.UNSAFE_WITHOUT_ONE: "one replica fewer would not be safe",
     Why.COOLDOWN: "the last change is too recent",
     Why.RATE: "the rate limit allows no more for now",

@@ -330,6 +330,6 @@ def encode_states(decided: DecideState, learned: Mapping[str, estimate.Estimator
     return {
         "policies": {key: codec.encode(state) for key, state in decided.policies.items() if state is not None},
         "guards": {str(target): codec.encode(state) for target, state in decided.guards.items()},
-        "fleet_held_since": decided.fleet_held_since,
+        "fleet": codec.encode(decided.fleet) if decided.fleet is not None else None,
         "learned": {pool: codec.encode(state) for pool, state in learned.items()},
     }

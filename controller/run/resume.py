@@ -14,6 +14,7 @@ import structlog
 
 from controller.core.decide import DecideState
 from controller.core.estimate import EstimatorState
+from controller.core.fleet import FleetHold
 from controller.core.guards import GuardState
 from controller.core.ports import Policy
 from controller.run import codec
@@ -50,7 +51,8 @@ def restore(
     }
     guards = {codec.target_of(text): codec.decode(GuardState, data) for text, data in states["guards"].items()}
     learned = {pool: codec.decode(EstimatorState, data) for pool, data in states["learned"].items()}
-    return DecideState(policies, guards, states["fleet_held_since"]), learned
+    fleet = codec.decode(FleetHold, states["fleet"]) if states["fleet"] is not None else None
+    return DecideState(policies, guards, fleet), learned
 
 
 def _take_memory(loop: ControlLoop, record: Record) -> None:

@@ -10,7 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core.decide import DecideState, decide
-from controller.core.model import Ask, Decision, Lever, Mode, Pin, Plan, Proposal, Snapshot, Target, TargetState, Tick
+from controller.core.model import (
+    Ask,
+    Decision,
+    Lever,
+    Mode,
+    Outcome,
+    Pin,
+    Plan,
+    Proposal,
+    Snapshot,
+    Target,
+    TargetState,
+    Tick,
+)
 from controller.core.ports import Brief, Estimate, Limits, View
 from controller.core.reading import State, ok
 from controller.core.rules import Budget, FleetGuard, FleetRules, LeverRules, PoolRules
@@ -62,7 +75,7 @@ def plan(
     policies = {f"{p}/replicas": Wants(want) for p in have}
     snapshot = Snapshot(Tick(9, at, 15.0), pools, targets)
     result, state = decide(snapshot, estimates, made, policies, state or DecideState())
-    assert [d.target for d in result.decisions] == sorted(targets)
+    assert [d.target for d in result.decisions] == sorted(Target(p.pool, Lever.REPLICAS) for p in made.pools)
     return {d.target.pool: d for d in result.decisions}, state
 
 
@@ -145,7 +158,8 @@ def test_one_wrong_reading_does_not_lower_the_whole_fleet() -> None:
     decisions, state = plan(have, want)
 
     assert [d.final for d in decisions.values()] == [10.0] * 10
-    assert state.fleet_held_since == NOW
+    assert state.fleet is not None
+    assert state.fleet.since == NOW
     assert decisions["pool-0"].why == Why.FLEET_GUARD
 
 
@@ -186,6 +200,117 @@ def test_a_pool_without_data_keeps_everything_and_does_not_stop_the_others() -> 
 
     assert [d.final for d in result.decisions] == [3.0, 7.0]
     assert result.decisions[0].why == Why.MISSING
+
+
+def test_a_law_that_raises_stops_nobody_and_the_plan_says_what_happened() -> None:
+    class Broken(Wants):
+        def propose(self, *_: object) -> tuple[Sequence[Proposal], Nothing]:
+            raise ZeroDivisionError("a stranger's arithmetic")
+
+    made = rules(["a", "b"])
+    targets = {Target(p, Lever.REPLICAS): TargetState(3.0, 3.0) for p in "ab"}
+    snapshot = Snapshot(Tick(9, NOW, 15.0), {"a": healthy(), "b": healthy()}, targets)
+    policies = {"a/replicas": Broken({}), "b/replicas": Wants({"b": 7.0})}
+    result, _ = decide(snapshot, {}, made, policies, DecideState())
+
+    assert [d.final for d in result.decisions] == [3.0, 7.0]
+    assert result.decisions[0].why == Why.POLICY_ERROR
+    assert "ZeroDivisionError" in result.decisions[0].steps[0].detail
+
+
+@pytest.mark.parametrize(("writer", "outcome"), [("kubectl", None), ("", Outcome.UNKNOWN)])
+@pytest.mark.parametrize("pin", [None, Pin(9.0, NOW + 60.0, "load test")])
+def test_neither_bounds_nor_a_pin_move_what_is_not_ours_to_move(
+    writer: str, outcome: Outcome | None, pin: Pin | None
+) -> None:
+    """A foreign value above the maximum, or a write still unverified, was overwritten by the bounds."""
+    top = rules(["a"], top=12.0)
+    decision = plan({"a": 20.0}, {"a": 5.0}, top, pin=pin, foreign_writer=writer, last_outcome=outcome)[0]["a"]
+
+    assert decision.final == 20.0
+    assert not decision.send
+
+
+def test_in_protect_a_bound_adds_and_never_takes_away() -> None:
+    protect = rules(["a"], mode=Mode.PROTECT, top=12.0)
+
+    assert plan({"a": 20.0}, {"a": 20.0}, protect)[0]["a"].final == 20.0
+    assert plan({"a": 0.0}, {"a": 0.0}, protect)[0]["a"].final == 1.0
+
+
+def _fleet_of(modes: Mapping[str, Mode], **fleet: object) -> FleetRules:
+    made = tuple(
+        PoolRules(
+            p,
+            (),
+            (LeverRules(Lever.REPLICAS, "w", "n", mode, Limits(1, 50), stabilise=0.0),),
+            (Target(p, Lever.REPLICAS),),
+        )
+        for p, mode in modes.items()
+    )
+    return replace(FleetRules(made), **fleet)  # type: ignore[arg-type]
+
+
+def test_a_pool_that_only_observes_frees_no_room_and_takes_none() -> None:
+    """a would like to shrink and will not; b may not live on that. a would like to grow and will not; b is not cut."""
+    made = _fleet_of({"a": Mode.OBSERVE, "b": Mode.AUTO}, budgets=(Budget("gpus", 20.0, frozenset("ab")),))
+
+    assert plan({"a": 10.0, "b": 10.0}, {"a": 2.0, "b": 18.0}, made)[0]["b"].final == 10.0
+    assert plan({"a": 5.0, "b": 5.0}, {"a": 15.0, "b": 10.0}, made)[0]["b"].final == 10.0
+
+
+def test_an_unreadable_pool_counts_in_the_budget_where_it_was_last_seen() -> None:
+    made = rules(["a", "b"], budgets=(Budget("gpus", 20.0, frozenset("ab")),))
+    _, state = plan({"a": 10.0, "b": 10.0}, {"a": 10.0, "b": 10.0}, made)
+    targets = {Target("b", Lever.REPLICAS): TargetState(10.0, 10.0)}
+    snapshot = Snapshot(Tick(9, NOW, 15.0), {"a": healthy(), "b": healthy()}, targets)
+    laws = {"b/replicas": Wants({"b": 18.0})}
+    seen, _ = decide(snapshot, {"b": estimate()}, made, laws, state)
+    never, _ = decide(snapshot, {"b": estimate()}, made, laws, DecideState())
+
+    assert seen.decisions[1].final == 10.0
+    assert never.decisions[1].final == 10.0, "never seen: it may be at its maximum"
+
+
+def test_pools_that_only_observe_do_not_use_up_what_the_fleet_guard_lets_go() -> None:
+    modes = {f"o{i}": Mode.OBSERVE for i in range(4)} | {f"a{i}": Mode.AUTO for i in range(6)}
+    made, have = _fleet_of(modes), dict.fromkeys(modes, 6.0)
+    want = {p: 1.0 if p.startswith("o") else 5.0 for p in modes}
+    _, state = plan(have, want, made)
+    decisions, _ = plan(have, want, made, state=state, at=NOW + 301.0)
+
+    assert sum(d.send for d in decisions.values()) == 2
+
+
+def test_slow_levers_that_fall_on_some_ticks_only_get_through_the_hold() -> None:
+    have, made = dict.fromkeys("abcde", 10.0), rules("abcde")
+    _, state = plan(have, dict.fromkeys(have, 5.0), made)
+    for tick in range(1, 20):
+        _, state = plan(have, dict.fromkeys(have, 10.0), made, state=state, at=NOW + 15.0 * tick)
+    decisions, _ = plan(have, dict.fromkeys(have, 5.0), made, state=state, at=NOW + 315.0)
+
+    assert sum(d.final == 5.0 for d in decisions.values()) == 1
+
+
+def test_what_is_let_go_after_the_hold_is_a_share_of_the_gpus_too() -> None:
+    have = {"big": 40.0, **{f"p{i}": 2.0 for i in range(9)}}
+    made = rules(sorted(have))
+    want = {p: v / 2 for p, v in have.items()}
+    _, state = plan(have, want, made)
+    decisions, after = plan(have, want, made, state=state, at=NOW + 301.0)
+
+    assert decisions["big"].final == 40.0
+    assert sum(d.changed for d in decisions.values()) == 2
+    again, _ = plan(have, want, made, state=after, at=NOW + 316.0)
+    assert not any(d.changed for d in again.values()), "a share per hold, not per tick"
+
+
+def test_a_thousand_pools_share_a_budget_in_no_time() -> None:
+    have = {f"p{i:04d}": 8.0 for i in range(1000)}
+    made = rules(sorted(have), budgets=(Budget("gpus", 12_000.0, frozenset(have)),))
+    decisions, _ = plan(have, dict.fromkeys(have, 16.0), made)
+
+    assert math.fsum(d.final or 0.0 for d in decisions.values()) == 12_000.0
 
 
 # --- invariants over random worlds ---------------------------------------------------------------------------------
@@ -246,8 +371,10 @@ def test_invariants_hold_in_any_world(world: World) -> None:
         final, current = decision.final, decision.current
         assert final is not None
         assert final == round(final), "quantum"
-        if world.mode != Mode.OFF:
+        if world.mode not in (Mode.OFF, Mode.PROTECT):
             assert 1.0 <= final <= 25.0, "hard bounds"
+        if world.mode == Mode.PROTECT:
+            assert final >= world.have[i], "protect never takes away"
         if decision.steps:
             assert decision.steps[0].before == current, "the chain begins at the current value"
             assert decision.steps[-1].after == final, "and ends at the final one"
@@ -260,7 +387,7 @@ def test_invariants_hold_in_any_world(world: World) -> None:
             assert not decision.send, "observe and off never send"
     total = math.fsum(d.final or 0.0 for d in result.decisions)
     held = math.fsum(max(v, 1.0) for v in world.have)
-    if world.mode != Mode.OFF:
+    if world.mode in (Mode.PROTECT, Mode.AUTO):
         assert total <= max(world.budget, held) + 1e-9, "a budget is never exceeded by what Governor adds"
 
 

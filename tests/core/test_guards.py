@@ -144,16 +144,36 @@ def test_pending_capacity_never_forbids_raising() -> None:
 
 
 def test_an_unknown_write_blocks_its_target_in_both_directions() -> None:
-    made = case(target=TargetState(10.0, 10.0, last_outcome=Outcome.UNKNOWN))
+    blocked = guards.blocking(TargetState(10.0, 10.0, last_outcome=Outcome.UNKNOWN))
 
-    assert run(made, 12.0) == (10.0, Why.OUTCOME_UNKNOWN)
-    assert run(made, 9.0) == (10.0, Why.OUTCOME_UNKNOWN)
+    assert blocked == (Why.OUTCOME_UNKNOWN, "")
 
 
 def test_a_foreign_writer_is_yielded_to_as_long_as_it_is_reported() -> None:
     """dynamo#4420: somebody edits the replicas, and the planner says that all is well."""
-    assert run(case(target=TargetState(10.0, 10.0, foreign_writer="kubectl")), 14.0) == (10.0, Why.FOREIGN_WRITER)
-    assert run(case(target=TargetState(10.0, 10.0, foreign_writer="")), 14.0) == (14.0, None)
+    assert guards.blocking(TargetState(10.0, 10.0, foreign_writer="kubectl")) == (Why.FOREIGN_WRITER, "kubectl")
+    assert guards.blocking(TargetState(10.0, 10.0)) is None
+
+
+def test_pods_that_left_the_metrics_are_not_drained_after() -> None:
+    """2 of 4 pods fell out of service discovery with ten requests waiting; the pool looked idle and went to one."""
+    half = estimate(0.5, evidence={"serving": 2.0, "proven_rate": 5.0})
+    made = case(current=4.0, target=TargetState(4.0), estimate=half)
+    old = replace(made, state=replace(made.state, short_since=NOW - 3600.0))
+
+    assert run(made, 3.0) == (4.0, Why.PARTIAL)
+    assert guards.remember(made, 3.0).short_since == NOW
+    assert run(old, 3.0) == (3.0, None), "a job that scrapes half of a pool must not keep it from shrinking for good"
+
+
+def test_one_request_that_waits_at_a_scrape_does_not_keep_a_large_pool_up_all_night() -> None:
+    waiting = case(current=40.0, target=TargetState(40.0, 40.0), pool=healthy(queue_depth=ok(1.0)))
+    waiting = replace(waiting, estimate=estimate(10.0, evidence={"serving": 40.0, "proven_rate": 5.0}))
+    value, _, sought = guards.run(waiting, 30.0)
+    after = replace(waiting, pool=healthy(), state=guards.remember(waiting, sought))
+
+    assert value == 40.0
+    assert run(after, 30.0) == (36.0, Why.RATE)
 
 
 def test_protect_may_add_and_not_take_away() -> None:
