@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from controller.core.facts import Fact
 from controller.core.observation import HistogramIncrement, PoolFacts
 from controller.core.reading import Reading, State, unsupported
+from controller.core.tally import Endings, endings
 from controller.core.windows import History
 
 STUCK_SCRAPES = 4  # a replica that holds work and moved nothing over this many scrapes is stuck
@@ -36,6 +37,7 @@ class Judge:
         self.sums = history.counters(now, window) if fresh else {}
         self._histograms: dict[tuple[Fact, float], HistogramIncrement | None] = {}
         self._counts: dict[Fact, Reading] = {}
+        self._ended: dict[float, Endings] = {}
         self._states = {windowed: self._judge(windowed=windowed) for windowed in (True, False)}
         self.inflight = total(facts.gauges.get(Fact.RUNNING), facts.gauges.get(Fact.WAITING))
 
@@ -49,6 +51,13 @@ class Judge:
     def counters(self, window: float) -> Mapping[Fact, float]:
         """Increments of the last `window` seconds."""
         return self.sums if window == self.window else self.history.counters(self.now, window)
+
+    def ended(self, window: float) -> Endings:
+        """How the requests of the last `window` seconds ended; all objectives of a window share it."""
+        known = self._ended.get(window)
+        if known is None:
+            known = self._ended[window] = endings(self.counters(window))
+        return known
 
     def source(self, fact: Fact) -> str:
         return self.facts.sources.get(fact, "")

@@ -10,7 +10,7 @@ from controller.core.observation import HistogramIncrement
 from controller.core.reading import Reading, State
 from controller.core.signals import Signal
 from controller.core.slo import Objective
-from controller.core.tally import ENDINGS, LATENCY, Span, tally
+from controller.core.tally import LATENCY, Span, count
 
 STATS = (0.5, 0.95, 0.99)
 
@@ -52,13 +52,8 @@ def attainment(j: Judge, objective: Objective) -> Reading:
     fact = primary(objective)
     if fact in j.facts.unsupported or fact in j.facts.failed or not j.fresh:
         return j.absent(fact)
-    histograms = {}
     total = j.histogram(fact, objective.window) if fact.kind == "histogram" else None
-    if total is not None:
-        histograms[fact] = total
-    sums = j.counters(objective.window)
-    counters = {f: sums[f] for f in ENDINGS if f in sums}
-    offered, hits = tally(objective, histograms, counters)
+    offered, hits = count(objective, total, j.ended(objective.window))
     if not offered:
         return j.silence(fact, seen=True)
     return share_met(j, objective, total, offered, hits)

@@ -17,7 +17,7 @@ from controller.core.reading import Reading, State
 from controller.core.sane import clean
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
-from controller.core.tally import LATENCY, tally
+from controller.core.tally import LATENCY, Endings, endings, tally
 from controller.core.windows import Entry, History, ReplicaEntry
 
 QUEUE_MEMORY = 900.0  # seconds of queue history for the age of the oldest waiting request
@@ -105,15 +105,16 @@ class PoolMeter:
     def _remember(self, since: float, at: float, facts: PoolFacts) -> None:
         entry = self._entry(since, at, facts)
         self.history.push(entry)
+        ended = endings(entry.counters)
         for objective in self.spec.objectives:
             if objective.name in self.budgets:
-                self._spend(objective, entry)
+                self._spend(objective, entry, ended)
 
-    def _spend(self, objective: Objective, entry: Entry) -> None:
+    def _spend(self, objective: Objective, entry: Entry, ended: Endings) -> None:
         if objective.klass:
             offered, hit = classes.spent(objective, entry)
         else:
-            offered, hit = tally(objective, entry.histograms, entry.counters)
+            offered, hit = tally(objective, entry.histograms, ended)
         if offered:
             self.budgets[objective.name].add(entry.at, offered.hi - hit.lo, offered.hi)
 

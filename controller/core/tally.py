@@ -89,12 +89,10 @@ def class_endings(own: Mapping[Fact, float], named: Set[Fact], pool: Mapping[Fac
     return Endings(Span(sum(p.lo for p in lost), sum(p.hi for p in lost)), gone, finished, responses)
 
 
-def tally(
-    objective: Objective, histograms: Mapping[Fact, HistogramIncrement], counters: Mapping[Fact, float]
-) -> tuple[Span, Span]:
+def tally(objective: Objective, histograms: Mapping[Fact, HistogramIncrement], ended: Endings) -> tuple[Span, Span]:
     """Offered requests of a pool and those that met the objective, with bounds."""
     fact = LATENCY.get(objective.signal)
-    return count(objective, histograms.get(fact) if fact is not None else None, endings(counters))
+    return count(objective, histograms.get(fact) if fact is not None else None, ended)
 
 
 def count(objective: Objective, h: HistogramIncrement | None, ended: Endings) -> tuple[Span, Span]:

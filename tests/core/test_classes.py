@@ -191,7 +191,7 @@ def test_classes_that_partition_the_traffic_add_up_to_the_pool(
     samples = [s for of, _ in parts for s in of]
     for signal, fact in ((Signal.TTFT, Fact.TTFT), (Signal.E2E, Fact.E2E)):
         objective = Objective("o", signal, target, 0.9, 60.0)
-        offered, hits = tally(objective, {fact: hist(*samples)}, pool)
+        offered, hits = tally(objective, {fact: hist(*samples)}, endings(pool))
         seen = [_part(objective, of, counters, pool, labelled=labelled) for of, counters in parts]
         assert sum(h.lo for _, h in seen) == hits.lo
         assert sum(h.hi for _, h in seen) == hits.hi
