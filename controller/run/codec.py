@@ -19,6 +19,7 @@ Encoder = Callable[[Any], Any]
 Decoder = Callable[[Any], Any]
 _ENCODERS: dict[Any, Encoder] = {}
 _DECODERS: dict[Any, Decoder] = {}
+_ABSENT = object()
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -150,15 +151,20 @@ def diff(old: Any, new: Any) -> Any:
     """What must be told to someone who has `old`: nested changes; ``None`` at the top means nothing changed. Removed
     keys are listed under "-"."""
     changed: dict[str, Any] = {}
+    kept = 0
     for key, value in new.items():
-        if key not in old:
+        before = old.get(key, _ABSENT)
+        if before is _ABSENT:
             changed[key] = value
-        elif old[key] != value:
-            both = isinstance(value, dict) and isinstance(old[key], dict)
-            changed[key] = {"~": diff(old[key], value)} if both else value
-    gone = [key for key in old if key not in new]
-    if gone:
-        changed["-"] = gone
+            continue
+        kept += 1
+        if type(value) is dict and type(before) is dict:  # not compared as a whole first: most have changed somewhere
+            if (inner := diff(before, value)) is not None:
+                changed[key] = {"~": inner}
+        elif before != value:
+            changed[key] = value
+    if kept < len(old):
+        changed["-"] = [key for key in old if key not in new]
     return changed or None
 
 
