@@ -6,8 +6,9 @@ what comes and goes is better left to Prometheus.
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 from urllib.parse import urlsplit
 
@@ -17,7 +18,9 @@ from controller.core.errors import InputError
 from controller.core.observation import Observation
 from controller.core.params import Unit, param
 from controller.core.ports import PoolNeeds
+from sources import crew
 from sources.body import read_body
+from sources.bounded import BoundedAdapter
 from sources.exposition import parse
 from sources.frames import Layout, Sample, labels
 from sources.increments import Increments
@@ -64,18 +67,19 @@ class DirectSource:
         self._increments = Increments(needs)
         self._layout = Layout()
         self._session = requests.Session()
-        self._workers = ThreadPoolExecutor(config.concurrency, thread_name_prefix="direct")
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, BoundedAdapter())
+        self._concurrency = config.concurrency
 
     def observe(self, at: float, deadline: float) -> Observation:
         """See ``Source``."""
         until = time.monotonic() + deadline
-        futures: dict[Future[list[Sample]], _Page] = {
-            self._workers.submit(self._scrape, page, until): page for page in self._pages
-        }
+        jobs = [partial(self._scrape, page, until) for page in self._pages]
+        futures = crew.start(jobs, self._concurrency, "direct")
         wait(futures, timeout=max(0.0, until - time.monotonic()))
         samples: list[Sample] = []
         problems: list[str] = []
-        for future, page in futures.items():
+        for future, page in zip(futures, self._pages, strict=True):
             found, problem = _outcome(future, page)
             if problem:
                 problems.append(problem)
@@ -92,7 +96,6 @@ class DirectSource:
         return self._increments.take(at)
 
     def close(self) -> None:
-        self._workers.shutdown(wait=False, cancel_futures=True)
         self._session.close()
 
     def _scrape(self, page: _Page, until: float) -> list[Sample]:

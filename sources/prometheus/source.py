@@ -3,12 +3,14 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 
 from controller.core.facts import Fact, Kind
 from controller.core.observation import Observation
 from controller.core.ports import PoolNeeds
+from sources import crew
 from sources.prometheus.assemble import Edges, common_edges, values
 from sources.prometheus.config import PrometheusConfig
 from sources.prometheus.discovery import Found, question, read, unborn, wanted_names
@@ -54,7 +56,6 @@ class PrometheusSource:
         self._needs = tuple(needs)
         self._clock = clock
         self._transport = Transport(config)
-        self._workers = ThreadPoolExecutor(config.concurrency, thread_name_prefix="prometheus")
         self._eyes = [_Eyes(family) for family in families(needs)]
         self._targets = Targets()
         self._since: float | None = None
@@ -88,7 +89,6 @@ class PrometheusSource:
         return Observation(at, since, pools)
 
     def close(self) -> None:
-        self._workers.shutdown(wait=False, cancel_futures=True)
         self._transport.close()
 
     def _moment(self, at: float) -> tuple[float, float]:
@@ -222,9 +222,10 @@ class PrometheusSource:
         self, queries: Mapping[str, str], moment: float, until: float
     ) -> Iterator[tuple[str, Answer | PrometheusError]]:
         """The same one by one; all are asked at once, and none is kept here once it was given."""
-        waiting = deque(
-            (name, self._workers.submit(self._one, query, moment, until)) for name, query in queries.items()
-        )
+        jobs = [partial(self._one, query, moment, until) for query in queries.values()]
+        futures = crew.start(jobs, self._config.concurrency, "prometheus")
+        waiting = deque(zip(queries, futures, strict=True))
+        del futures
         while waiting:
             name, future = waiting.popleft()
             wait([future], timeout=max(0.0, until - time.monotonic()))

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit, urlunsplit
 import requests
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from prometheus_api_client.prometheus_connect import PrometheusConnect
-from urllib3.util.retry import Retry
 
 from sources.body import read_body
+from sources.bounded import BoundedAdapter
 from sources.prometheus.auth import Credentials
 from sources.prometheus.config import PrometheusConfig
 from sources.prometheus.errors import BadAnswer, BadQuery, PrometheusError, Refused, TimedOut, Unreachable
@@ -32,12 +32,12 @@ Series: TypeAlias = tuple[Mapping[str, str], Sequence[tuple[float, float]]]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An instant vector. `warnings` say that part of the backend did not answer; `dropped` counts the samples that
-    were NaN or infinite and are left out."""
+    """An instant vector. `warnings` say that part of the backend did not answer; `dropped` are the labels of the
+    samples that were NaN or infinite and are left out of `rows`."""
 
     rows: Sequence[Row]
     warnings: tuple[str, ...] = ()
-    dropped: int = 0
+    dropped: Sequence[Mapping[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +64,27 @@ class Transport:
             headers=dict(config.headers),
             auth=Credentials(config),
             session=self._session,
-            retry=Retry(total=0, read=False),  # None would bring the library's three silent retries back
             method="POST",
         )
+        # In the place of the one that the library has just mounted, which retries three times and says nothing of it.
+        self._session.mount(self._url, BoundedAdapter())
 
     def query(self, promql: str, at: float, budget: float) -> Answer:
         """Evaluate at `at` (unix seconds), within `budget` seconds. Raises PrometheusError."""
         params = {"time": f"{at:.3f}", "timeout": f"{max(1, int(budget * 1000))}ms"}
         result = self._ask(budget, lambda timeout: self._client.custom_query(promql, params=params, timeout=timeout))
         rows: list[Row] = []
+        dropped: list[Mapping[str, str]] = []
         try:
             for item in result:
                 value = float(item["value"][1])
                 if math.isfinite(value):
                     rows.append((item["metric"], value))
+                else:
+                    dropped.append(item["metric"])
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise BadAnswer(f"{self._url}: the answer is not an instant vector ({error!r})") from error
-        return Answer(rows, self._session.seen.warnings, len(result) - len(rows))
+        return Answer(rows, self._session.seen.warnings, dropped)
 
     def query_range(self, promql: str, start: float, end: float, step: float, budget: float) -> RangeAnswer:
         """Evaluate at start, start + step, ... up to end (unix seconds), within `budget`.

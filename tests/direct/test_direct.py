@@ -1,5 +1,6 @@
 """Replicas scraped directly: the same rules of counting as through Prometheus, and failures that are no zeros."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -71,6 +72,18 @@ def test_a_hanging_replica_costs_its_own_time_only(target: Target) -> None:
         direct.close()
     assert observation.error == ""
     assert observation.pools["llama"].gauges[Fact.RUNNING] == 1.0
+
+
+def test_headers_that_drip_cost_the_time_of_their_page(target: Target) -> None:
+    target.page = page(1)
+    with query_api() as dripping:
+        dripping.drip_headers = True
+        direct = source(target.address, dripping.url.removeprefix("http://"), timeout=0.3)
+        began = time.monotonic()
+        observation = direct.observe(1000.0, 5.0)
+        direct.close()
+    assert time.monotonic() - began < 2.0
+    assert (observation.error, observation.pools["llama"].gauges[Fact.RUNNING]) == ("", 1.0)
 
 
 def test_html_with_200_is_a_replica_that_is_down(target: Target) -> None:

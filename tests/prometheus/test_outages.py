@@ -127,6 +127,15 @@ def test_an_answer_that_drips_ends_at_its_budget(api: Api) -> None:
     assert time.monotonic() - began < 2.0
 
 
+def test_headers_that_drip_end_at_the_budget(api: Api) -> None:
+    api.behave = lambda query: vector([])
+    api.drip_headers = True
+    began = time.monotonic()
+    with pytest.raises(TimedOut, match="no answer within"):
+        ask(api, budget=0.4)
+    assert time.monotonic() - began < 2.0
+
+
 def test_an_endless_answer_is_cut_off(api: Api) -> None:
     api.behave = lambda query: (200, JSON, b"{" + b" " * 100_000)
     with pytest.raises(BadAnswer, match="max_bytes"):
@@ -142,12 +151,12 @@ def test_a_redirect_does_not_carry_credentials_away(api: Api) -> None:
         assert elsewhere.asked == []
 
 
-def test_nan_and_infinity_are_dropped_and_counted(api: Api) -> None:
-    api.behave = lambda query: vector([({}, "NaN"), ({}, "+Inf"), ({}, "-Inf"), ({}, "2")])
+def test_nan_and_infinity_are_dropped_and_named(api: Api) -> None:
+    api.behave = lambda query: vector([({"n": "1"}, "NaN"), ({"n": "2"}, "+Inf"), ({"n": "3"}, "-Inf"), ({}, "2")])
     transport = Transport(PrometheusConfig(url=api.url))
     answer = transport.query("x", 0.0, 5.0)
     transport.close()
-    assert ([value for _, value in answer.rows], answer.dropped) == ([2.0], 3)
+    assert ([value for _, value in answer.rows], answer.dropped) == ([2.0], [{"n": "1"}, {"n": "2"}, {"n": "3"}])
 
 
 def test_warnings_are_kept_and_remarks_on_the_query_are_not(api: Api) -> None:
@@ -265,6 +274,20 @@ def test_one_hanging_query_fails_its_fact_at_the_deadline_and_no_other(api: Api)
     assert time.monotonic() - began < 3.0
     assert pool.gauges == {Fact.RUNNING: 3.0}
     assert Fact.WAITING in pool.failed
+
+
+def test_dripping_headers_cost_their_tick_and_not_the_next(api: Api) -> None:
+    api.behave = healthy
+    source = PrometheusSource(PrometheusConfig(url=api.url, concurrency=1), [NEEDS], clock=lambda: 5000.0)
+    assert source.observe(1000.0, 5.0).error == ""
+    api.drip_headers = True
+    began = time.monotonic()
+    assert source.observe(1015.0, 0.4).error != ""
+    assert time.monotonic() - began < 2.0
+    api.drip_headers = False
+    back = source.observe(1030.0, 5.0)
+    source.close()
+    assert (back.error, back.since, back.pools["llama"].failed) == ("", 1000.0, {})
 
 
 def test_a_half_answered_thanos_query_makes_the_pool_partial(api: Api) -> None:

@@ -24,7 +24,8 @@ class Api:
     headers: Message = field(default_factory=Message)
     target: str = ""  # of the last request line
     date: str = ""
-    drip: bool = False
+    drip: bool = False  # the body, byte by byte
+    drip_headers: bool = False  # for ever
     location: str = ""
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -58,6 +59,12 @@ class _Handler(BaseHTTPRequestHandler):
             api.released.wait()
             return
         status, kind, body = behaviour
+        if api.drip_headers:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Drip: ")
+            while not api.released.wait(0.05):
+                self.wfile.write(b"a")
+                self.wfile.flush()
+            return
         self.send_response(status)
         self.send_header("Content-Type", kind)
         if api.location:
