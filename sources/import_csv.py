@@ -53,7 +53,10 @@ def import_csv(csvs: Sequence[Path], mapping: Path, out: Path, *, group: str = "
         wanted = f" with {plan.tables[0].group} = {group!r}" if group else ""
         raise ImportFailed(f"{csvs[0]}: has no rows{wanted}")
     if plan.tables[0].group and not group:
-        out.mkdir(parents=True, exist_ok=True)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ImportFailed(f"{out}: cannot be a folder, one file per group: {error.strerror}") from error
         places = {name: out / f"{_slug(name)}.jsonl.gz" for name in runs}
         if len(set(places.values())) < len(places):
             raise ImportFailed(f"{csvs[0]}: two values of {plan.tables[0].group} make the same file name")

@@ -1,7 +1,9 @@
 """A recording as a source: what Prometheus or the engine said then, given again tick by tick."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
@@ -27,7 +29,8 @@ class RecordingConfig:
 
 class RecordingSource:
     """Implements ``ports.Source``. Raises RecordingError when the file cannot be opened or is no recording; damage
-    further on is told in the observation.
+    further on is told in the observation. Of the recording only what lies `between` two times is given (unix seconds,
+    both included).
 
     `observe` takes times that move forward and may be coarser or finer than the frames. Between two frames the newest
     one stands, with its age; once that age says that frames are missing, the observation carries an error, and what was
@@ -36,7 +39,10 @@ class RecordingSource:
 
     Config: ClassVar[type[RecordingConfig]] = RecordingConfig
 
-    def __init__(self, config: RecordingConfig, needs: Sequence[PoolNeeds]) -> None:
+    def __init__(
+        self, config: RecordingConfig, needs: Sequence[PoolNeeds], between: tuple[float, float] = (-math.inf, math.inf)
+    ) -> None:
+        self._between = between
         self.recording = Recording(Path(config.path), damaged=config.damaged)
         header = self.recording.header
         self._interval = header.interval
@@ -47,15 +53,25 @@ class RecordingSource:
             longest_gap=max(LONGEST_GAP, 5 * self._interval),
         )
         self._layout = Layout()
-        self._frames = self.recording.frames(self._layout)
+        first, last = between
+        self._frames = (frame for frame in self.recording.frames(self._layout) if first <= frame.at <= last)
         self._next: Frame | None = None
         self._ended = False
         self._damage = ""
         self._at: float | None = None
 
     def times(self) -> tuple[float, ...]:
-        """The times of the frames, unix seconds: the natural ticks of a rehearsal. Raises RecordingError on damage."""
-        return self.recording.times()
+        """The times of the frames, unix seconds: the natural ticks of a rehearsal. Raises RecordingError on damage,
+        and when the recording has nothing of the range asked for."""
+        times = self.recording.times()
+        first, last = self._between
+        chosen = tuple(at for at in times if first <= at <= last)
+        if times and not chosen:
+            begin, end = (datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in (times[0], times[-1]))
+            raise RecordingError(
+                f"{self.recording.path}: has nothing of the range asked for; it is from {begin} to {end}"
+            )
+        return chosen
 
     def observe(self, at: float, deadline: float) -> Observation:
         """Everything recorded since the previous call. `deadline` is not needed: the disk is near."""

@@ -53,12 +53,18 @@ class Header:
 
 
 class RecordingWriter:
-    """Writes frames in the order of their times. The file gets its name only when all went well."""
+    """Writes frames in the order of their times. The file gets its name only when all went well. Raises RecordingError
+    when it cannot be written, and before a device or a pipe would be replaced."""
 
     def __init__(self, path: Path, header: Header) -> None:
         self._path = path
+        if not path.name or (path.exists() and not path.is_file()):
+            raise RecordingError(f"{path}: is not a plain file; name one that may be replaced")
         self._part = path.with_name(path.name + ".part")
-        self._raw: IO[bytes] = self._part.open("wb")
+        try:
+            self._raw: IO[bytes] = self._part.open("wb")
+        except OSError as error:
+            raise self._unwritable(error) from error
         # No name and no time in the gzip header: the same frames make the same file.
         self._file = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0)
         self._numbers: dict[int, int] = {}  # of the layout -> in the file
@@ -96,7 +102,13 @@ class RecordingWriter:
         self.frames += 1
 
     def _line(self, content: dict[str, Any]) -> None:
-        self._file.write(json.dumps(content, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+        try:
+            self._file.write(json.dumps(content, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> RecordingError:
+        return RecordingError(f"{self._path}: cannot be written: {error.strerror or error}; check its folder and space")
 
     def __enter__(self) -> Self:
         return self
@@ -104,12 +116,17 @@ class RecordingWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
-        self._raw.close()
-        if kind is None:
-            os.replace(self._part, self._path)
-        else:
-            self._part.unlink()
+        try:
+            # The raw file is closed whatever becomes of the last bytes of the packed one.
+            with self._raw:
+                self._file.close()
+            if kind is None:
+                os.replace(self._part, self._path)
+        except OSError as problem:
+            if error is None:  # else what went wrong first is told
+                raise self._unwritable(problem) from problem
+        finally:
+            self._part.unlink(missing_ok=True)
 
 
 class Recording:
@@ -128,14 +145,14 @@ class Recording:
 
     def times(self) -> tuple[float, ...]:
         """The times of all frames, unix seconds, without decoding the frames."""
-        found = []
+        found: list[float] = []
         for number, line in self._body():
-            match = _TIME.match(line)
-            if match is None:
+            at = _time(line)
+            if at is None or (found and at <= found[-1]):
                 if self._damaged:
                     break
-                raise self._broken(number, "no time")
-            found.append(float(match[1]))
+                raise self._broken(number, "no time" if at is None else "time does not move forward")
+            found.append(at)
         return tuple(found)
 
     def frames(self, layout: Layout | None = None) -> Generator[Frame, None, None]:
@@ -222,6 +239,16 @@ class Recording:
         if not (isinstance(interval, int | float) and 0 < interval < math.inf):
             raise RecordingError(f"{self.path}: its interval {interval!r} is not a number of seconds above 0")
         return header
+
+
+def _time(line: bytes) -> float | None:
+    """The finite time at which a line begins; None for a line that has none."""
+    match = _TIME.match(line)
+    try:
+        at = float(match[1]) if match is not None else math.nan
+    except ValueError:
+        return None
+    return at if math.isfinite(at) else None
 
 
 def _plain(value: float) -> float | int:

@@ -1,8 +1,7 @@
 """`governor`: the commands by name, and what becomes of their errors."""
 
-import os
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -14,6 +13,7 @@ from controller.cli import (
     commands_rehearse,
     commands_run,
 )
+from controller.cli.stdout import all_written
 from controller.cli.terminal import WRONG_INPUT, warn
 from controller.config import ConfigError
 from controller.core.errors import InputError
@@ -37,20 +37,34 @@ for room in (
     room.register(app)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        commands_config.version()
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """What stands before the command."""
+
+
 def main() -> NoReturn:
     """The console script. Exit codes: 0 well, 1 the answer is no (a failed test, a divergence), 2 wrong input, 130
-    interrupted."""
+    interrupted, 141 the reader of the output went away."""
     try:
-        check_installation()
-        app(prog_name="governor")
+        with all_written():
+            check_installation()
+            app(prog_name="governor")
     except ConfigError as error:
         sys.stderr.write(error.render() + "\n")
     except (InputError, PluginError, InstallationError, AssemblyError, LedgerError) as error:
         warn(str(error))
     except BrokenPipeError:
-        # The reader went away; nothing is left to tell it. Python would complain again while flushing at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        sys.exit(141)  # nobody is left to tell
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(WRONG_INPUT)

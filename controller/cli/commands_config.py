@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.terminal import out, read_text, say, warn, write_text
-from controller.config import json_schema, load, without_actuator
+from controller.cli.outputs import to_file
+from controller.cli.terminal import WRONG_INPUT, out, read_text, say, warn, write_text
+from controller.config import ConfigError, GovernorConfig, json_schema, load, without_actuator
 from controller.config.errors import dotted
 from controller.core.errors import InputError
 from controller.registry import DISTRIBUTION
@@ -23,9 +24,22 @@ def register(app: typer.Typer) -> None:
     app.command(short_help="Print the version.")(version)
 
 
-def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="The config file.")]) -> None:
-    """Checks a config and names every mistake in it at once: line, path, mistake, mend. Exits 2 if there is one."""
-    config = load(file)
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="The config files.")],
+) -> None:
+    """Checks configs and names every mistake in them at once: line, path, mistake, mend. Exits 2 if there is one."""
+    wrong = False
+    for file in files:
+        try:
+            _good(file, load(file))
+        except ConfigError as error:
+            sys.stderr.write(error.render() + "\n")
+            wrong = True
+    if wrong:
+        raise typer.Exit(WRONG_INPUT)
+
+
+def _good(file: Path, config: GovernorConfig) -> None:
     levers = sum(len(pool.levers) for pool in config.pools.values())
     promises = sum(len(pool.objectives) for pool in config.pools.values())
     for finding in without_actuator(config):
@@ -57,8 +71,10 @@ def init(
 
     if (exposition is None) == (prometheus is None):
         raise InputError("init: give either --exposition FILE (or -) or --prometheus URL")
-    if output != "-" and Path(output).exists() and not force:
-        raise InputError(f"{output}: exists; choose another --output, or overwrite it with --force")
+    if output != "-":
+        to_file(Path(output), "--output")
+        if Path(output).exists() and not force:
+            raise InputError(f"{output}: exists; choose another --output, or overwrite it with --force")
     if exposition is not None:
         text = starter.from_exposition(read_text(exposition))
     else:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from controller import registry
+from controller.cli.outputs import to_file, to_file_or_folder
 from controller.cli.terminal import out, progress, warn
 from controller.cli.times import parse_duration, parse_time
 from controller.config import GovernorConfig, load, pool_needs
@@ -40,6 +41,7 @@ def record(
 ) -> None:
     """Records from a Prometheus range what the config needs, into one compact file."""
     settings = load(config)
+    to_file(output, "--output")
     width = parse_duration(step, "--step") if step is not None else settings.interval
     now = time.time()
     record_range(
@@ -108,6 +110,7 @@ def import_(
     everything: Annotated[bool, typer.Option(help="Exposition: keep metrics that nothing reads, too.")] = False,
 ) -> None:
     """Turns timestamped exposition text or CSV tables into a recording."""
+    (to_file if mapping is None or group else to_file_or_folder)(output, "--output")
     if mapping is not None:
         done = registry.tool("import-csv")(files, mapping, output, group=group)
     elif len(files) == 1:

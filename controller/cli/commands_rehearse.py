@@ -1,7 +1,7 @@
 """`governor dry-run` and `governor test`: what Governor would have done, and whether that is what the user wants."""
 
 import logging
-import os
+import math
 import sys
 import tempfile
 import time
@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from controller.cli.commands_recording import record_range
+from controller.cli.outputs import to_file, to_new_ledger
 from controller.cli.terminal import FAILED, err, out, progress, say
 from controller.cli.times import parse_duration, parse_time
 from controller.config import GovernorConfig, config_hash, load
@@ -44,12 +45,15 @@ def dry_run(
         str | None, typer.Option(metavar="URL", help="Read the past from this Prometheus instead.")
     ] = None,
     since: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--from", metavar="TIME", help="Begin of the range: 2026-01-01T12:00:00Z, unix seconds, or 6h (ago)."
+            "--from",
+            metavar="TIME",
+            help="Begin: 2026-01-01T12:00:00Z, unix seconds, or 6h (ago). "
+            "Default: 6h with --prometheus, else all of the recording.",
         ),
-    ] = "6h",
-    until: Annotated[str, typer.Option("--to", metavar="TIME", help="End of the range.")] = "now",
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End of the range.")] = None,
     step: Annotated[
         str | None,
         typer.Option(metavar="DURATION", help="Time from tick to tick. Default: the interval of the config."),
@@ -58,7 +62,7 @@ def dry_run(
         Path | None, typer.Option(metavar="FILE", help="Write a self-contained HTML report here.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines: one per tick, then the summary.")] = False,
-    ledger: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the ledger of the rehearsal here.")] = None,
+    ledger: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the ledger of the rehearsal here.")] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=0, help="Most changes to list.")] = 100,
 ) -> None:
     """Shows, tick by tick, what Governor would have done on recorded metrics, and why. Moves nothing."""
@@ -67,11 +71,11 @@ def dry_run(
         raise InputError("dry-run: needs a past to run on: give either --recording FILE or --prometheus URL")
     width = parse_duration(step, "--step") if step is not None else None
     if report is not None:
-        _room_for(report)
-    now = time.time()
-    start, end = parse_time(since, "--from", now), parse_time(until, "--to", now)
-    with _past(settings, recording, prometheus, start, end) as path:
-        source = open_recording(path, settings)
+        to_file(report, "--report")
+    kept = to_new_ledger(ledger, "--ledger") if ledger is not None else None
+    between = _range(since, until, live=prometheus is not None)
+    with _past(settings, recording, prometheus, between) as path:
+        source = open_recording(path, settings, between)
         logs.configure(logging.WARNING)  # to standard error, so that --json stays JSON
         try:
             with progress("rehearsing") as bar:
@@ -85,7 +89,7 @@ def dry_run(
 
                 memory.settle()
                 watch: OnTick | None = on_tick if as_json or bar is not None else None
-                trace = rehearse(settings, source, step=width, ledger=ledger, on_tick=watch)
+                trace = rehearse(settings, source, step=width, ledger=kept, on_tick=watch)
         finally:
             source.close()
     summary = summarise(trace)
@@ -101,7 +105,7 @@ def dry_run(
             f"What Governor would have done in {len(settings.pools)} pools",
             {
                 "config": f"{config} ({config_hash(settings)[:12]})",
-                "recording": str(recording) if recording is not None else f"{prometheus}, {since} to {until}",
+                "recording": str(recording or prometheus) + _said(since, until, live=prometheus is not None),
             },
         )  # fmt: skip
         try:
@@ -112,19 +116,27 @@ def dry_run(
         (err() if as_json else out()).print(f"\nReport: {report} ({size / 1024:,.0f} KiB)", soft_wrap=True)
 
 
-def _room_for(report: Path) -> None:
-    """Refuse before the work what would fail after it."""
-    try:
-        report.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--report {report}: cannot be written: {error.strerror}") from error
-    if report.is_dir() or not os.access(report.parent, os.W_OK):
-        raise InputError(f"--report {report}: cannot be written; name a file in a folder that you may write to")
+def _range(since: str | None, until: str | None, *, live: bool) -> tuple[float, float]:
+    """Unix seconds. A recording is taken whole where nothing is said, a Prometheus for its last six hours."""
+    now = time.time()
+    start = parse_time(since or "6h", "--from", now) if since or live else -math.inf
+    end = parse_time(until or "now", "--to", now) if until or live else math.inf
+    if end <= start:
+        raise InputError("--to: is not later than --from; the range is empty")
+    return start, end
+
+
+def _said(since: str | None, until: str | None, *, live: bool) -> str:
+    """The range as it was asked for, for the report; empty for a whole recording."""
+    if not (live or since or until):
+        return ""
+    begin, end = ("6h", "now") if live else ("its begin", "its end")
+    return f", {since or begin} to {until or end}"
 
 
 @contextmanager
 def _past(
-    config: GovernorConfig, recording: Path | None, prometheus: str | None, start: float, end: float
+    config: GovernorConfig, recording: Path | None, prometheus: str | None, between: tuple[float, float]
 ) -> Iterator[Path]:
     """The recording to run on. What a Prometheus remembers is recorded first, so that there is one path."""
     if recording is not None:
@@ -135,7 +147,7 @@ def _past(
     with tempfile.TemporaryDirectory(prefix="governor-") as folder:
         path = Path(folder) / "range.jsonl.gz"
         say(f"recording from {prometheus}; `governor record` would keep it")
-        record_range(config, prometheus, start, end, path)
+        record_range(config, prometheus, *between, path)
         yield path
 
 

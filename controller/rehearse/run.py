@@ -1,5 +1,6 @@
 """Run the loop over a recording, as fast as it goes. What a Prometheus remembers is recorded first: one path."""
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -11,10 +12,12 @@ from controller.config import GovernorConfig, pool_needs
 from controller.core.errors import InputError
 from controller.core.model import Plan, Snapshot
 from controller.core.ports import Source
+from controller.explain import clock
 from controller.rehearse.trace import Trace
 from controller.run.assembly import RunMode, assemble
 
 OnTick = Callable[[int, int, Snapshot, Plan], None]  # tick, ticks, what was seen, what was decided
+_DAY, _YEAR_10000 = 86_400.0, 253_402_300_800.0
 _MOST = 2_000_000  # ticks; more is a mistaken step or a recording with a clock gone wrong
 
 
@@ -30,10 +33,13 @@ class RehearsalError(InputError):
     """This recording cannot be rehearsed. The message says why and what can be done."""
 
 
-def open_recording(path: Path, config: GovernorConfig) -> TimedSource:
-    """The recording as a source for this config. Errors are those of the `recording` source."""
+def open_recording(
+    path: Path, config: GovernorConfig, between: tuple[float, float] = (-math.inf, math.inf)
+) -> TimedSource:
+    """What the recording holds `between` two times (unix seconds), as a source for this config. Errors are those of the
+    `recording` source."""
     kind = registry.source("recording")
-    source: TimedSource = kind(kind.Config(path=str(path)), pool_needs(config))
+    source: TimedSource = kind(kind.Config(path=str(path)), pool_needs(config), between)
     return source
 
 
@@ -78,6 +84,7 @@ def tick_times(frames: Sequence[float], step: float) -> tuple[list[float], float
     if not frames:
         raise RehearsalError("the recording holds no frame; record a longer range, or check the config's selectors")
     gaps = [b - a for a, b in pairwise(frames)]
+    _sane_clock(frames, gaps)
     usual = median(gaps) if gaps else step
     if usual <= step * 1.05:
         count = int((frames[-1] - frames[0]) / step + 1e-9) + 1
@@ -89,6 +96,22 @@ def tick_times(frames: Sequence[float], step: float) -> tuple[list[float], float
         _sane(len(times) + missing, usual)
         times += [before + usual * i for i in range(1, missing + 1)] + [at]
     return times, usual
+
+
+def _sane_clock(frames: Sequence[float], gaps: Sequence[float]) -> None:
+    """Times that no fleet has: judged all the same, the fleet would be missing for nearly all of the rehearsal."""
+    if not 0 <= frames[0] <= frames[-1] < _YEAR_10000:
+        raise RehearsalError(
+            f"the recording is from {frames[0]:.0f} to {frames[-1]:.0f}, which are no unix seconds; import it again"
+        )
+    longest = max(gaps, default=0.0)
+    if longest > _DAY and longest > frames[-1] - frames[0] - longest:
+        hole = gaps.index(longest)
+        before, after = (clock(at, date=True) for at in frames[hole : hole + 2])
+        raise RehearsalError(
+            f"nothing was recorded between {before} and {after} UTC, longer than all that was; if this is no mistaken "
+            "timestamp, rehearse one side of it with --from or --to"
+        )
 
 
 def _sane(count: int, step: float) -> None:
