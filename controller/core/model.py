@@ -86,7 +86,8 @@ class Pin:
 @dataclass(frozen=True, slots=True)
 class TargetState:
     """One target as its owner reports it. `accepted` is the spec as read back; None when it could not be read, with
-    the reason in `error`. `ready` is what serves now (replicas only)."""
+    the reason in `error`. `ready` is what serves now (replicas only). `assumed` when nothing tells the value and it is
+    the configured initial one."""
 
     accepted: float | None
     ready: float | None = None
@@ -96,6 +97,7 @@ class TargetState:
     foreign_writer: str = ""
     pin: Pin | None = None
     error: str = ""
+    assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

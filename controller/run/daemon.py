@@ -156,7 +156,7 @@ class Daemon(Generic[C, L]):
             except Exception as problem:  # noqa: BLE001 - whatever went wrong, the next slot gets its tick
                 self._metrics.failed()
                 self._board.failed(repr(problem))
-                self._narrator.edges.crashed("tick", "tick_failed", at=at)
+                self._narrator.edges.crashed("tick", "tick_failed", at=at, error=problem)
                 return
             self._metrics.ticked(result)
             self._board.ticked(result, monotonic=time.monotonic())

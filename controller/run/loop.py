@@ -6,6 +6,7 @@ outcome; neither ends the tick.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -14,11 +15,12 @@ import structlog
 from controller.core import estimate
 from controller.core.decide import DecideState, decide
 from controller.core.meter import Meter
-from controller.core.model import Applied, Decision, Lever, Outcome, Pin, Plan, Snapshot, Target, TargetState, Tick
+from controller.core.model import Applied, Lever, Pin, Plan, Snapshot, Target, Tick
 from controller.core.observation import Observation
-from controller.core.ports import Actuator, ActuatorError, Estimate, LedgerFull, Policy, Source
+from controller.core.ports import Actuator, Estimate, LedgerFull, Policy, Source
 from controller.core.rules import FleetRules
 from controller.run import codec
+from controller.run.hands import Hands
 from controller.run.logs import Edges
 
 log = structlog.get_logger("governor.loop")
@@ -82,19 +84,22 @@ class ControlLoop:
         self.last_at: float | None = None
         self.state = DecideState()
         self.learned: dict[str, estimate.EstimatorState] = {}
-        self.outcomes: dict[Target, Outcome] = {}
-        self.unverified: dict[Target, Decision] = {}
         self.ledger_ok = True
+        self._horizons: dict[str, float] = {}
         self._handed_on: set[int] = set()
         self._edges = Edges(log)
+        self.hands = Hands(
+            parts.rules, parts.actuators, inline=[parts.source], budget=parts.deadline, fence=parts.fence,
+            pins=parts.pins, edges=self._edges,
+        )  # fmt: skip
 
     def tick(self, at: float) -> TickResult:
         """Observe the slot `at` (unix seconds), decide, act and record."""
         timer, parts = self.parts.timer, self.parts
         t0 = timer()
         observation = self._observe(at)
-        self._verify(at)
-        targets = self._read(at)
+        self.hands.verify(at)
+        targets = self.hands.read(at, self._cold_starts())
         t1 = timer()
         pools = parts.meter.update(observation)
         since = at - self.last_at if self.last_at is not None else None
@@ -105,7 +110,7 @@ class ControlLoop:
         t3 = timer()
         plan = self._record_plan(snapshot, estimates, plan, before, learned)
         t4 = timer()
-        applied = self._act(plan, at)
+        applied = self.hands.act(plan, at)
         t5 = timer()
         self._record_outcomes(at, applied)
         t6 = timer()
@@ -116,13 +121,19 @@ class ControlLoop:
         }  # fmt: skip
         return TickResult(snapshot, estimates, plan, applied, seconds, self.ledger_ok)
 
+    def stop(self) -> None:
+        """Nothing is sent any more, also by a tick that runs; from any thread."""
+        self.hands.stop()
+
     def close(self) -> None:
-        """Release connections and files, but not those that a successor took over; the fleet stays as it is."""
-        ends: list[Actuator | Source] = [*self.parts.actuators.values(), self.parts.source]
-        for end in {id(e): e for e in ends}.values():
-            if id(end) not in self._handed_on:
-                end.close()
-        self.parts.ledger.close()
+        """Release connections and files, but not those that a successor took over; the fleet stays as it is. All are
+        closed, also when one of them raises."""
+        ends: list[Actuator | Source] = [self.parts.source, *self.parts.actuators.values()]
+        with ExitStack() as stack:
+            for end in {id(e): e for e in ends}.values():
+                if id(end) not in self._handed_on:
+                    stack.callback(end.close)
+            stack.callback(self.parts.ledger.close)
 
     def adopt(self, previous: "ControlLoop") -> None:
         """Carry over a reload what still has a place here: windows, what was learned, policy and guard memory, open
@@ -144,14 +155,7 @@ class ControlLoop:
             policies={k: s for k, s in previous.state.policies.items() if k in same},
             guards={t: s for t, s in previous.state.guards.items() if t in known},
         )
-        self.outcomes = {t: o for t, o in previous.outcomes.items() if t in known}
-        self.unverified = {t: d for t, d in previous.unverified.items() if t in known}
-
-    def must_verify(self, decisions: Sequence[Decision]) -> None:
-        """Writes of a predecessor whose outcomes were not recorded: they are asked for before anything is decided."""
-        for decision in decisions:
-            self.unverified[decision.target] = decision
-            self.outcomes[decision.target] = Outcome.UNKNOWN
+        self.hands.adopt(previous.hands)
 
     # --- phases ------------------------------------------------------------------------------------------------
 
@@ -159,64 +163,23 @@ class ControlLoop:
         try:
             seen = self.parts.source.observe(at, self.parts.deadline)
         except Exception as error:  # noqa: BLE001 - a plug-in that breaks its promise must not end the loop
-            self._edges.crashed("source", "source_raised", at=at)
+            self._edges.crashed("source", "source_raised", at=at, error=error)
             return Observation(at, None, error=f"the source raised {type(error).__name__}: {error}")
         self._edges.fine("source", "source_answers_again", at=at)
         return seen
 
-    def _actuators(self) -> list[tuple[Actuator, list[Target]]]:
-        """Each actuator once, with all targets it owns."""
-        owned: dict[int, tuple[Actuator, list[Target]]] = {}
-        for pool in self.parts.rules.pools:
-            for target in pool.targets:
-                actuator = self.parts.actuators.get(f"{target.pool}/{target.lever}")
-                if actuator is not None:
-                    owned.setdefault(id(actuator), (actuator, []))[1].append(target)
-        return list(owned.values())
-
-    def _verify(self, at: float) -> None:
-        for actuator, targets in self._actuators():
-            open_ = [self.unverified[t] for t in targets if t in self.unverified]
-            if not open_:
-                continue
-            try:
-                answers = actuator.verify(open_, at)
-            except Exception:  # noqa: BLE001 - a failing target stays unknown, and so blocked
-                self._edges.crashed(("verify", *targets), "verify_raised", at=at)
-                continue
-            self._edges.fine(("verify", *targets), "verify_answers_again", at=at)
-            for answer in answers:
-                self.outcomes[answer.target] = answer.outcome
-                if answer.outcome != Outcome.UNKNOWN:
-                    self.unverified.pop(answer.target, None)
-
-    def _read(self, at: float) -> dict[Target, TargetState]:
-        states: dict[Target, TargetState] = {}
-        for actuator, targets in self._actuators():
-            for target in targets:
-                states.update(self._read_one(actuator, target, at))
-        return states
-
-    def _read_one(self, actuator: Actuator, target: Target, at: float) -> Mapping[Target, TargetState]:
-        """One at a time, so that one broken target does not hide the others."""
-        try:
-            found = actuator.read([target], at)
-        except ActuatorError as error:
-            found = {target: TargetState(None, error=str(error))}
-        except Exception as error:  # noqa: BLE001 - a plug-in that breaks its promise must not end the loop
-            self._edges.crashed(("read", target), "read_raised", at=at)
-            found = {target: TargetState(None, error=f"{type(error).__name__}: {error}")}
-        else:
-            self._edges.fine(("read", target), "read_answers_again", at=at)
-        outcome, pin = self.outcomes.get(target), self.parts.pins.get(target)
-        return {
-            t: replace(s, last_outcome=outcome if outcome is not None else s.last_outcome, pin=pin or s.pin)
-            for t, s in found.items()
-        }
+    def _cold_starts(self) -> dict[str, float]:
+        """Seconds from asking for a replica to a warm one, by pool: as learned by the last tick, else the prior."""
+        out = {}
+        for pool, spec in self.parts.estimators.items():
+            learned = self._horizons.get(pool)
+            out[pool] = spec.cold_start if learned is None else max(0.0, learned - spec.lead)
+        return out
 
     def _decide(self, snapshot: Snapshot) -> tuple[dict[str, Estimate], Plan]:
         parts = self.parts
         estimates, self.learned = learn(parts.estimators, snapshot, self.learned)
+        self._horizons = {pool: one.horizon for pool, one in estimates.items()}
         plan, self.state = decide(
             snapshot, estimates, parts.rules, parts.policies, self.state, ledger_ok=self.ledger_ok
         )
@@ -254,49 +217,6 @@ class ControlLoop:
         if parts.ledger.needs_key():
             record["config"] = dict(parts.config)
         parts.ledger.plan(record)
-
-    def _act(self, plan: Plan, at: float) -> tuple[Applied, ...]:
-        """Lowering first, so that shared budgets hold after every step and not only at the end; where a lowering did
-        not go through, what shares its budget is not raised."""
-        sends = [d for d in plan.decisions if d.send]
-        down = [d for d in sends if (d.final or 0.0) < (d.current or 0.0)]
-        up = [d for d in sends if d not in down]
-        applied = self._send(down, at)
-        stuck = {a.target.pool for a in applied if a.outcome not in (Outcome.DONE, Outcome.DRY_RUN)}
-        blocked = {
-            pool for budget in self.parts.rules.budgets if budget.pools & stuck for pool in budget.pools
-        }  # fmt: skip
-        refused = [d for d in up if d.target.pool in blocked and d.target.lever == Lever.REPLICAS]
-        note = "a lowering in the same budget did not go through"
-        applied += [Applied(d.target, Outcome.FAILED, note) for d in refused]
-        applied += self._send([d for d in up if d not in refused], at)
-        return tuple(sorted(applied, key=lambda a: a.target))
-
-    def _send(self, decisions: Sequence[Decision], at: float) -> list[Applied]:
-        out: list[Applied] = []
-        for actuator, targets in self._actuators():
-            mine = [d for d in decisions if d.target in targets]
-            if mine:
-                out += self._apply(actuator, mine, at)
-        for applied in out:
-            self.outcomes[applied.target] = applied.outcome
-            if applied.outcome == Outcome.UNKNOWN:
-                self.unverified[applied.target] = next(d for d in decisions if d.target == applied.target)
-        return out
-
-    def _apply(self, actuator: Actuator, decisions: Sequence[Decision], at: float) -> list[Applied]:
-        if not self.parts.fence():
-            return [Applied(d.target, Outcome.REFUSED, "the lease was lost before sending") for d in decisions]
-        targets = [d.target for d in decisions]
-        try:
-            answers = list(actuator.apply(decisions, at))
-        except Exception as error:  # noqa: BLE001 - it may have written something before it broke
-            self._edges.crashed(("apply", *targets), "apply_raised", at=at)
-            return [Applied(d.target, Outcome.UNKNOWN, f"{type(error).__name__}: {error}") for d in decisions]
-        self._edges.fine(("apply", *targets), "apply_answers_again", at=at)
-        told = {a.target for a in answers}
-        silent = [Applied(d.target, Outcome.UNKNOWN, "no outcome was given") for d in decisions if d.target not in told]
-        return answers + silent
 
     def _record_outcomes(self, at: float, applied: Sequence[Applied]) -> None:
         if not self.ledger_ok:

@@ -38,7 +38,7 @@ def resume(loop: ControlLoop, path: Path) -> None:
     if full is not None and full.states is not None:
         _take_memory(loop, full)
     if last is not None and not last.complete and last.mode == loop.parts.mode == "live":
-        loop.must_verify([d for d in last.plan.decisions if d.send])
+        loop.hands.must_verify([d for d in last.plan.decisions if d.send])
 
 
 def restore(

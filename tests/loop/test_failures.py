@@ -186,7 +186,7 @@ def test_a_failed_write_is_tried_again() -> None:
 def test_what_a_predecessor_left_open_is_verified_before_anything_is_sent() -> None:
     hands = Hands({"a": 3.0})
     made = loop(hands, {"a": 5.0})
-    made.must_verify([Decision(Target("a", Lever.REPLICAS), 3.0, 4.0, Why.DEMAND)])
+    made.hands.must_verify([Decision(Target("a", Lever.REPLICAS), 3.0, 4.0, Why.DEMAND)])
     made.tick(START)
 
     assert hands.calls == [("verify", "a", 4.0)]
@@ -202,7 +202,7 @@ def test_lowering_goes_out_before_raising() -> None:
         replace(plan.decisions[0], current=6.0, final=2.0, send=True),
         replace(plan.decisions[1], current=3.0, final=7.0, send=True),
     ]
-    made._act(replace(plan, decisions=tuple(moves)), START)  # noqa: SLF001
+    made.hands.act(replace(plan, decisions=tuple(moves)), START)
 
     assert hands.calls == [("apply", "a", 2.0), ("apply", "b", 7.0)]
 
@@ -216,7 +216,7 @@ def test_when_the_lowering_fails_what_shares_its_budget_is_not_raised() -> None:
         replace(plan.decisions[0], current=6.0, final=2.0, send=True),
         replace(plan.decisions[1], current=3.0, final=7.0, send=True),
     ]
-    applied = made._act(replace(plan, decisions=tuple(moves)), START)  # noqa: SLF001
+    applied = made.hands.act(replace(plan, decisions=tuple(moves)), START)
 
     assert hands.have == {"a": 6.0, "b": 3.0}
     assert [a.outcome for a in applied] == [Outcome.FAILED, Outcome.FAILED]
@@ -260,7 +260,7 @@ def test_a_reload_keeps_memory_of_what_is_the_same_and_forgets_the_rest() -> Non
     new = loop(hands, {"a": 5.0})
     new.adopt(old)
 
-    assert set(new.unverified) == {Target("a", Lever.REPLICAS)}
+    assert set(new.hands.unverified) == {Target("a", Lever.REPLICAS)}
     assert set(new.state.guards) == {Target("a", Lever.REPLICAS)}
     assert new.last_at == START
 

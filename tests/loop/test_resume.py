@@ -66,8 +66,8 @@ def test_a_write_whose_outcome_nobody_wrote_down_is_verified_first(tmp_path: Pat
     loop.close()
 
     reborn = second_life(plant, tmp_path, mode="live")
-    assert set(reborn.unverified) == {REPLICAS}
-    assert not second_life(plant, tmp_path, mode="dry_run").unverified
+    assert set(reborn.hands.unverified) == {REPLICAS}
+    assert not second_life(plant, tmp_path, mode="dry_run").hands.unverified
 
 
 def test_a_damaged_ledger_does_not_keep_the_fleet_without_its_controller(tmp_path: Path) -> None:
