@@ -70,7 +70,7 @@ class Capacity:
         current = owner.accepted if owner.accepted is not None else view.limits[target].min
         depth = view.pool.get(Signal.QUEUE_DEPTH)
         if estimate.demand is None:
-            if depth.usable:
+            if depth.usable and self._all_serve(view, owner, current):
                 return self._blind(target, current, depth.usable)
             return Proposal(target, Ask.AT_LEAST, current, "capacity", _why_unknown(view))
         load = max(estimate.demand, estimate.forecast or 0.0) * (1 + estimate.margin) + estimate.backlog
@@ -81,23 +81,27 @@ class Capacity:
             up = max(up, int(current) + 1)
         if up > current:
             return Proposal(target, Ask.SET, float(up), "capacity", self._reason(view, state), evidence)
-        if estimate.unit_rate is None and depth.usable and depth.usable >= max(current, 1.0):
-            return self._blind(target, current, depth.usable)
+        blind = estimate.unit_rate is None and depth.usable is not None and depth.usable >= max(current, 1.0)
+        if blind and self._all_serve(view, owner, current):
+            return self._blind(target, current, depth.usable or 0.0)
         if not estimate.trusted:
             return Proposal(target, Ask.AT_LEAST, current, "capacity", _why_unknown(view), evidence)
-        if down < current:
+        why = Why.STEADY
+        if depth.usable:
+            why = Why.QUEUE_CLEARS
+        elif down < current:
             why = Why.NO_TRAFFIC if not estimate.offered else Why.SURPLUS
-            return Proposal(target, Ask.SET, float(down), "capacity", why, evidence)
-        return Proposal(target, Ask.SET, current, "capacity", Why.STEADY, evidence)
+        return Proposal(target, Ask.SET, min(float(down), current), "capacity", why, evidence)
 
     def _queue_outlasts(self, view: View, owner: TargetState, current: float) -> bool:
-        """Whether requests will still wait when one more replica is warm, with all that was asked for serving
-        already: then one more helps whatever the model says. One at a time, because the next answer comes with the
-        next one."""
-        evidence = view.estimate.evidence
-        return (
-            evidence.get("still_waiting", 0.0) >= 1.0 and not owner.pending and evidence.get("serving", 0.0) >= current
-        )
+        """Whether requests will still wait when one more replica is warm, with all that was asked for serving already:
+        then one more helps whatever the model says. One at a time, because the next answer comes with the next one."""
+        left = view.estimate.evidence.get("still_waiting", 0.0)
+        return left >= 1.0 and self._all_serve(view, owner, current)
+
+    def _all_serve(self, view: View, owner: TargetState, current: float) -> bool:
+        """Whether all that was asked for serves: what was added last must show before one more is added."""
+        return not owner.pending and view.estimate.evidence.get("serving", current) >= current
 
     def _blind(self, target: Target, current: float, waiting: float) -> Proposal:
         """A queue and no idea of a replica's capacity: one more at a time."""

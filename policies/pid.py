@@ -74,15 +74,14 @@ class Pid:
     ) -> tuple[Sequence[Proposal], "Pid.State"]:
         """SET on good data, AT_LEAST the current value (or a protective raise) otherwise."""
         measure, target = self._measure(view, objectives)
-        if measure is None or target is None or measure.usable is None or measure.usable <= 0:
+        if measure is None or target is None or (y := _log_ratio(measure, target)) is None:
             why = _why_silent(measure)
             quiet = [
-                Proposal(t, Ask.SET if why == Why.NO_TRAFFIC else _bound(self.config), owner.accepted, "pid", why)
+                Proposal(t, _bound(self.config), owner.accepted, "pid", why)
                 for t, owner in sorted(view.targets.items())
                 if owner.accepted is not None
             ]
             return tuple(quiet), self.State()
-        y = math.log(measure.usable / target)
         gone = view.tick.at - state.at if state.at is not None else 0.0
         delta, state = self._step(y, gone, view.tick.at, state)
         proposals = []
@@ -103,7 +102,7 @@ class Pid:
                 why = Why.LATENCY_HIGH if protective else Why.LATENCY_LOW
             ask = Ask.SET if measure.trusted or (protective and final != owner.accepted) else _bound(self.config)
             value = final if ask == Ask.SET else owner.accepted
-            evidence = {"measure": measure.usable, "target": target, "error": state.error, "delta": delta}
+            evidence = {"measure": measure.usable or 0.0, "target": target, "error": state.error, "delta": delta}
             proposals.append(Proposal(each, ask, value, "pid", why, evidence))
         return tuple(proposals), state
 
@@ -139,6 +138,15 @@ class Pid:
             delta += c.gain * c.derivative_time * (slope - state.slope)
         sign = 1.0 if c.raise_when_high else -1.0
         return sign * delta, self.State(now, filtered, error, slope, state.carry, state.asked)
+
+
+def _log_ratio(measure: Reading, target: float) -> float | None:
+    """ln(measure / target). An empty queue and a pool without traffic are as far below a target as anything can be."""
+    if measure.state == State.NO_TRAFFIC or (measure.trusted and measure.value is not None and measure.value <= 0):
+        return -CLAMP
+    if measure.usable is None or measure.usable <= 0:
+        return None
+    return math.log(measure.usable / target)
 
 
 def _bound(config: "Pid.Config") -> Ask:

@@ -77,21 +77,32 @@ class Threshold:
         for target, current in owners:
             value = measured / max(current, 1.0) if self.config.per_replica else measured
             marks = self._mark(value, now, state)
-            proposals.append(self._one(target, current, value, reading.trusted, now, marks))
+            proposals.append(
+                self._one(target, current, value, reading.trusted, now, marks, view.limits[target].quantum)
+            )
         return tuple(proposals), marks
 
     def _one(
-        self, target: Target, current: float, value: float, trusted: bool, now: float, marks: "Threshold.State"
+        self,
+        target: Target,
+        current: float,
+        value: float,
+        trusted: bool,
+        now: float,
+        marks: "Threshold.State",
+        quantum: float,
     ) -> Proposal:
         c = self.config
         sign = 1.0 if c.raise_when_high else -1.0
+        # Half a replica would be rounded away, and the lever would never move.
+        up, down = max(c.step_up, quantum), max(c.step_down, quantum)
         evidence = {"measure": value, "upper": c.upper, "lower": c.lower}
         if marks.above is not None and now - marks.above >= c.dwell_up:
-            return Proposal(target, Ask.SET, current + sign * c.step_up, "threshold", Why.ABOVE_THRESHOLD, evidence)
+            return Proposal(target, Ask.SET, current + sign * up, "threshold", Why.ABOVE_THRESHOLD, evidence)
         if not trusted:
             return Proposal(target, self._keep, current, "threshold", Why.UNDERFILLED, evidence)
         if marks.below is not None and now - marks.below >= c.dwell_down:
-            return Proposal(target, Ask.SET, current - sign * c.step_down, "threshold", Why.BELOW_THRESHOLD, evidence)
+            return Proposal(target, Ask.SET, current - sign * down, "threshold", Why.BELOW_THRESHOLD, evidence)
         return Proposal(target, Ask.SET, current, "threshold", Why.STEADY, evidence)
 
     def _mark(self, value: float, now: float, state: "Threshold.State") -> "Threshold.State":

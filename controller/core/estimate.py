@@ -20,6 +20,7 @@ LEARN_TIME = 180.0  # seconds over which kappa and the shape of requests follow 
 RAMP = 0.35  # kappa is frozen while the batch changes by more than this share per tick
 CROWD = 0.25  # waiting per running request above which a replica counts as full
 CROWD_DELAY = 2.0  # seconds of queue delay below which nobody counts as waiting for a slot
+FORGET_FULL = 240.0  # times as long as it was seen, a learned limit of the batch takes to grow by an e-fold
 BURN_MARGIN = 0.15  # extra capacity while the error budget burns too fast
 DRAIN = 60.0  # seconds in which a backlog should be gone
 MARGIN_QUANTILE = 0.9
@@ -37,6 +38,7 @@ class EstimatorSpec:
     cold_start: float = 180.0
     lead: float = 30.0
     budget_period: float = burn.PERIOD
+    give_up: float = 900.0
 
     @property
     def itl_target(self) -> float | None:
@@ -53,7 +55,8 @@ class EstimatorSpec:
 @dataclass(frozen=True, slots=True)
 class EstimatorState:
     """`batch` is the sequences per replica at the last tick, `seen` the most so far; `kv_sequences` how many sequences
-    fill the KV cache of one replica; `full` the batch at which requests had to wait, where that was seen; `asked`
+    fill the KV cache of one replica; `full` the batch at which requests had to wait, where that was
+    seen, and `full_for` how many seconds of that; `asked`
     capacity that was asked for and is awaited: (replicas, unix seconds); `lags` seconds that capacity took to come,
     newest last."""
 
@@ -64,6 +67,7 @@ class EstimatorState:
     seen: float | None = None
     kv_sequences: float | None = None
     full: float | None = None
+    full_for: float = 0.0
     replicas: float | None = None
     crowded: bool = False
     shape: Shape | None = None
@@ -78,7 +82,7 @@ def update(
 ) -> tuple[Estimate, EstimatorState]:
     """One tick of one pool."""
     replicas = _serving(pool, target)
-    state = _cold_start(target, replicas, now, state)
+    state = _cold_start(spec, target, replicas, now, state)
     state = _learn(spec, pool, replicas, now, state)
     profile = spec.profile or Profile()
     served = _capacity(spec, profile, state)
@@ -91,7 +95,7 @@ def update(
     state = replace(state, at=now, forecast=memory)
     shown = None
     if served is not None and state.shape is not None:
-        shown = proven(profile, state.shape, state.kappa, served, state.seen)
+        shown = proven(profile, _thinner(state.shape, replicas), state.kappa, served, state.seen)
     burning = any(burn.burning(readings, spec.budget_period) for readings in pool.burn.values())
     return _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state), state
 
@@ -198,7 +202,7 @@ def _learn(
     kappa, samples = state.kappa, state.samples
     if itl is not None and steady:
         kappa, samples = _kappa(spec, itl, batch, shape, gain, state)
-    crowded, full = _saturation(pool, replicas, batch, state)
+    crowded, full, full_for = _saturation(pool, replicas, batch, now, state)
     return replace(
         state,
         shape=shape,
@@ -209,6 +213,7 @@ def _learn(
         samples=samples,
         crowded=crowded,
         full=full,
+        full_for=full_for,
         replicas=replicas,
     )
 
@@ -229,19 +234,24 @@ def _kv_sequences(pool: PoolReadings, batch: float, gain: float, before: float |
     return batch / kv if before is None else before + gain * (batch / kv - before)
 
 
-def _saturation(pool: PoolReadings, replicas: float, batch: float, state: EstimatorState) -> tuple[bool, float | None]:
-    """Whether replicas are crowded, and the batch at which they are full. A batch that does not grow while many wait
-    for long, twice in a row, is as large as this engine makes it. A short queue is normal between two steps and says
-    nothing."""
+def _saturation(
+    pool: PoolReadings, replicas: float, batch: float, now: float, state: EstimatorState
+) -> tuple[bool, float | None, float]:
+    """Whether replicas are crowded, the batch at which they are full, and for how long that was seen. A batch that does
+    not grow while many wait for long, twice in a row, is as large as this engine makes it; a short queue is normal
+    between two steps and says nothing. What was seen for a moment is soon forgotten, what was seen for hours is not."""
     waiting = (pool.get(Signal.QUEUE_DEPTH).value or 0.0) / replicas
     delay = pool.get(Signal.QUEUE_DELAY).usable or 0.0
+    gone = now - state.at if state.at is not None else 0.0
+    full, full_for = state.full, state.full_for
+    if pool.get(Signal.STUCK).value:
+        return False, full, full_for  # an engine that stands still is not full
     crowded = waiting >= max(1.0, CROWD * batch) and delay >= CROWD_DELAY
-    full = state.full
     if crowded and state.crowded:
-        full = max(batch, full or 0.0)
-    elif full is not None and batch > full:
-        full = None  # it does grow
-    return crowded, full
+        return crowded, max(batch, state.seen or 0.0), full_for + gone  # what it once held, it can hold
+    if full is not None and not waiting:
+        full = max(full * math.exp(gone / (FORGET_FULL * max(full_for, 1.0))), batch)
+    return crowded, full, full_for
 
 
 def _kappa(
@@ -283,16 +293,24 @@ def _capacity(spec: EstimatorSpec, profile: Profile, state: EstimatorState) -> C
     return capacity(profile, state.shape, state.kappa, spec.itl_target, state.kv_sequences, state.full)
 
 
+def _thinner(shape: Shape, replicas: float | None) -> Shape:
+    """The same requests with one replica fewer: its part of the prefix cache goes with it."""
+    if not replicas or replicas <= 1:
+        return shape
+    return Shape(shape.prompt, shape.output, shape.hit_rate * (1 - 1 / replicas))
+
+
 def _horizon(spec: EstimatorSpec, state: EstimatorState) -> float:
-    """Seconds until a replica asked for now is warm: the 90 % quantile of what was seen, the prior before that."""
+    """Seconds until a replica asked for now is warm: the 90 % quantile of what was seen, but never the single
+    longest of few; the prior before there are three."""
     if len(state.lags) < 3:
         return spec.cold_start + spec.lead
     ranked = sorted(state.lags)
-    return ranked[min(len(ranked) - 1, math.ceil(0.9 * len(ranked)) - 1)] + spec.lead
+    return ranked[min(len(ranked) - 2, math.ceil(0.9 * len(ranked)) - 1)] + spec.lead
 
 
 def _cold_start(
-    target: TargetState | None, replicas: float | None, now: float, state: EstimatorState
+    spec: EstimatorSpec, target: TargetState | None, replicas: float | None, now: float, state: EstimatorState
 ) -> EstimatorState:
     """Time from a raised spec to that many replicas serving."""
     if target is None or target.accepted is None or replicas is None:
@@ -302,6 +320,8 @@ def _cold_start(
         asked = (*asked, (target.accepted, now))
     elif state.accepted is not None and target.accepted < state.accepted:
         asked = tuple((count, since) for count, since in asked if count <= target.accepted)
+    # What came after it was given up says how long a quota lasted, not how long a start takes.
+    asked = tuple((count, since) for count, since in asked if now - since < spec.give_up)
     come = [(count, since) for count, since in asked if replicas >= count]
     lags = (*lags, *(now - since for _, since in come))[-20:]
     asked = tuple(a for a in asked if a not in come)

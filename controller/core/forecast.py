@@ -61,7 +61,9 @@ def update(state: ForecastState, now: float, value: float, horizon: float, q: fl
     point = min(max(point, y - limit), y + limit)
     margin = min(_quantile(errors, q), MOST) if len(errors) >= 5 else 0.0
     upper = min(max(point, point + margin), y + limit)
-    issued = (*waiting, (now + horizon, point))[-KEEP:] if not quiet else waiting
+    # One a step: more would be forgotten before they are due, and tell the same.
+    fresh = not state.issued or now + horizon >= state.issued[-1][0] + STEP - 1e-6
+    issued = (*waiting, (now + horizon, point)) if fresh and not quiet else waiting
     return (
         Forecast(0.0 if quiet else math.exp(point), 0.0 if quiet else math.exp(upper)),
         ForecastState(now, level, trend, issued, errors),

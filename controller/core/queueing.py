@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from controller.core.facts import Fact
 from controller.core.reading import Reading, State
+from controller.core.tally import aborts
 from controller.core.windows import Entry, History
 
 ADMIT_WINDOW = 30.0  # seconds over which the rate of leaving the queue is measured
@@ -26,12 +27,12 @@ def admitted(history: History, now: float, window: float) -> float | None:
 def oldest_wait(entries: Sequence[Entry], now: float) -> float:
     """Seconds that the oldest waiting request has waited at least, first come first served.
 
-    If w requests waited at time t and fewer than w have left the queue since, one of them still waits: it has
-    waited for now - t or longer.
+    If w requests waited at time t and fewer than w have left the queue since, served or given up, one of them still
+    waits: it has waited for now - t or longer.
     """
     bound, left = 0.0, 0.0
     for newer, older in zip(reversed(entries), list(reversed(entries))[1:], strict=False):
-        left += _left_queue(newer)
+        left += _left_queue(newer) + aborts(newer.counters)
         waiting = older.gauges.get(Fact.WAITING, 0.0)
         if waiting <= 0:
             break

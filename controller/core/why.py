@@ -11,6 +11,7 @@ class Why(StrEnum):
     DEMAND = "demand"
     FORECAST = "forecast"
     BACKLOG = "backlog"
+    QUEUE_CLEARS = "queue_clears"
     TRIM = "trim"
     LATENCY_HIGH = "latency_high"
     LATENCY_LOW = "latency_low"
@@ -59,6 +60,7 @@ SENTENCE: dict[Why, str] = {
     Why.DEMAND: "the load offered now needs it",
     Why.FORECAST: "the load expected when new capacity would be warm needs it",
     Why.BACKLOG: "the queue must be drained",
+    Why.QUEUE_CLEARS: "requests wait, and are served before a new replica would be warm",
     Why.TRIM: "measured latency corrected the model",
     Why.LATENCY_HIGH: "latency is above its target",
     Why.LATENCY_LOW: "latency is well below its target",

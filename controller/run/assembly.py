@@ -121,6 +121,7 @@ def estimator_specs(config: GovernorConfig) -> tuple[EstimatorSpec, ...]:
             pool.profile.to_profile() if pool.profile is not None else None,
             cold_start=pool.cold_start,
             budget_period=config.error_budget.window,
+            give_up=max((lever.give_up for lever in pool.levers.values()), default=900.0),
             lead=config.interval + pool.window / 2,
         )
         for name, pool in config.pools.items()

@@ -119,6 +119,48 @@ def test_a_short_queue_between_two_steps_is_no_limit() -> None:
     assert made.evidence["unit_sequences"] > 20.0
 
 
+def test_a_limit_learned_in_a_hiccup_is_forgotten_when_nobody_waits() -> None:
+    """45 seconds of a small batch with a queue took a pool from 2 to 11 replicas, and kept it there for a day."""
+    free = replace(SPEC, profile=None)
+    hiccup = [pool(batch=3.0, waiting=20.0, delay=60.0)] * 3
+    calm = [pool(batch=3.0)] * (4 * 60 * 8)
+
+    assert learn(*hiccup, spec=free)[0].evidence["unit_sequences"] == 3.0
+    assert learn(*hiccup, *calm, spec=free)[0].evidence["unit_sequences"] > 20.0
+
+
+def test_what_an_engine_once_held_it_can_hold() -> None:
+    seen = [pool(batch=40.0)] * 3
+    made, _ = learn(*seen, *[pool(batch=3.0, waiting=20.0, delay=60.0)] * 3, spec=replace(SPEC, profile=None))
+
+    assert made.evidence["unit_sequences"] >= 40.0
+
+
+def test_a_replica_that_came_days_late_says_nothing_about_cold_starts() -> None:
+    steps = [(0, 1, 1), (60, 2, 1), (180, 2, 2), (240, 3, 2), (360, 3, 3), (420, 4, 3), (259_620, 4, 4), (259_680, 5,
+    4),
+             (259_800, 5, 5)]  # fmt: skip
+    state, made = EstimatorState(), Estimate()
+    for at, wanted, serving in steps:
+        made, state = estimate.update(SPEC, pool(replicas=serving), TargetState(float(wanted)), NOW + at, state)
+
+    assert state.lags == (120.0, 120.0, 120.0)
+    assert made.horizon == 120.0 + SPEC.lead
+
+
+def test_a_smaller_fleet_has_a_smaller_prefix_cache() -> None:
+    """Four replicas with three quarters of the prompts cached: with three, less is, and each carries less."""
+    prefill = replace(SPEC, profile=Profile(0.01, 1e-4, 3e-4, 0.0, 0.0, 64))
+    cached = pool(replicas=4, batch=60.0)
+    cached = replace(cached, signals={**cached.signals, Signal.PREFIX_HIT_RATE: ok(0.75)})
+    one = replace(cached, replicas=pool().replicas)
+
+    assert (
+        learn(*[cached] * 3, spec=prefill)[0].evidence["proven_rate"]
+        < learn(*[one] * 3, spec=prefill)[0].evidence["unit_rate"]
+    )
+
+
 def test_what_was_never_shown_is_not_proven() -> None:
     shape = Shape(200.0, 100.0)
     at = capacity(PROFILE, shape, 1.0, None, None)
@@ -212,6 +254,14 @@ def test_noise_buys_a_margin_and_calm_does_not() -> None:
     noisy = [20.0 * (1.3 if i % 3 == 0 else 0.9) for i in range(80)]
 
     assert predict(noisy).upper > predict(noisy).value * 1.05
+
+
+@pytest.mark.parametrize(("step", "horizon"), [(1.0, 211.0), (3.0, 213.0), (15.0, 960.0), (60.0, 300.0)])
+def test_every_tick_length_collects_errors_for_its_margin(step: float, horizon: float) -> None:
+    """At a tick a second, forecasts were forgotten before they came due, and the margin was zero without a word."""
+    noisy = [20.0 * (1.3 if int(i * step / 60) % 3 == 0 else 0.9) for i in range(int(6000 / step))]
+
+    assert predict(noisy, horizon, step).upper > predict(noisy, horizon, step).value * 1.02
 
 
 def test_silence_forecasts_silence_and_the_first_load_has_no_trend() -> None:

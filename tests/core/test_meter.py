@@ -195,3 +195,83 @@ def test_scrapes_with_jitter_fill_a_window_all_the_same() -> None:
 
     assert seen.get(Signal.FINISHED_RATE).state == State.OK
     assert seen.get(Signal.FINISHED_RATE).value == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_burst_in_the_first_interval_after_a_start_is_seen() -> None:
+    """A restart in the middle of an overload: 34 requests came in the first interval, and the rate said 0.3."""
+    watch = Watch()
+    watch.see(running=0.0, waiting=0.0)
+    seen = watch.see(counters={Fact.FINISHED: 2.0}, running=4.0, waiting=39.0)
+
+    assert seen.get(Signal.OFFERED_RATE).value == pytest.approx((2 + 43) / 15)
+
+
+def test_a_failed_read_that_the_next_one_bridges_is_no_hole() -> None:
+    watch = Watch()
+    before = watch.fill(6, counters={Fact.FINISHED: 15.0}).filled_since
+    watch.fail()
+    seen = watch.see(counters={Fact.FINISHED: 30.0})
+
+    assert seen.filled_since == before
+    assert seen.get(Signal.FINISHED_RATE).value == pytest.approx(1.0)
+
+
+def test_a_fact_that_could_not_be_read_for_a_while_does_not_read_low_on_recovery() -> None:
+    """One counter failed for six minutes; on recovery its rate read a quarter of the truth, and ok."""
+    watch = Watch()
+    watch.fill(6, counters={Fact.FINISHED: 150.0})
+    watch.fill(20, counters={}, failed={Fact.FINISHED: "503"})
+    seen = watch.see(counters={Fact.FINISHED: 150.0})
+
+    assert seen.get(Signal.FINISHED_RATE).state == State.UNDERFILLED
+    assert watch.fill(5, counters={Fact.FINISHED: 150.0}).get(Signal.FINISHED_RATE).state == State.OK
+
+
+def pods(**held: float | None) -> dict[str, ReplicaFacts]:
+    return {
+        name: ReplicaFacts(gauges={} if waiting is None else {Fact.WAITING: waiting, Fact.RUNNING: 1.0}, age=1.0)
+        for name, waiting in held.items()
+    }
+
+
+def test_a_pod_with_an_empty_page_is_no_empty_queue() -> None:
+    """Two of four pods answered with an empty page; their ten waiting requests were gone from the sum, and it was
+    ok."""
+    watch = Watch()
+    watch.fill(6, replicas=pods(a=5.0, b=5.0, c=0.0), waiting=10.0, running=3.0)
+    seen = watch.see(replicas=pods(a=None, b=None, c=0.0), waiting=0.0, running=1.0)
+
+    assert seen.get(Signal.QUEUE_DEPTH).state == State.PARTIAL
+    assert "a, b" in seen.partial
+
+
+def test_one_old_replica_makes_the_pool_partial_and_not_blind() -> None:
+    watch = Watch()
+    watch.fill(6)
+    mixed = {"a": ReplicaFacts(gauges={Fact.WAITING: 9.0}, age=500.0), "b": ReplicaFacts(gauges={Fact.WAITING: 9.0})}
+    seen = watch.see(replicas=mixed, waiting=18.0)
+
+    assert seen.get(Signal.QUEUE_DEPTH).state == State.PARTIAL
+    assert seen.get(Signal.QUEUE_DEPTH).usable == 18.0
+
+
+def test_a_lost_pod_does_not_read_as_falling_demand_nor_its_return_as_a_burst() -> None:
+    watch = Watch()
+    both = {name: ReplicaFacts(gauges={Fact.RUNNING: 100.0}) for name in ("a", "b")}
+    one = {"a": both["a"]}
+    steady = {"counters": {Fact.FINISHED: 150.0}, "waiting": None}
+    watch.fill(6, replicas=both, running=200.0, **steady)
+    lost = watch.see(replicas=one, running=100.0, **steady)  # type: ignore[arg-type]
+    back = watch.see(replicas=both, running=200.0, **steady)  # type: ignore[arg-type]
+
+    assert lost.get(Signal.OFFERED_RATE).value == pytest.approx(10.0)
+    assert back.get(Signal.OFFERED_RATE).value == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("interval", [15.0, 25.0, 26.0, 45.0, 53.0, 60.0])
+def test_every_interval_fills_its_window(interval: float) -> None:
+    """A window of 60 s and ticks of 25 s: 50 of 60 seconds seen, for ever, and nothing ever fell."""
+    seen = Watch(interval=interval).fill(8, counters={Fact.FINISHED: interval})
+
+    assert seen.get(Signal.FINISHED_RATE).state == State.OK
+    assert seen.get(Signal.FINISHED_RATE).value == pytest.approx(1.0)

@@ -61,3 +61,13 @@ def test_without_a_queue_depth_there_is_no_delay_to_tell() -> None:
     seen = watch.see(waiting=None, histograms={Fact.QUEUE_TIME: hist(0.1)}, counters={Fact.FINISHED: 1.0})
 
     assert seen.get(Signal.QUEUE_DELAY).state == State.MISSING
+
+
+def test_those_who_gave_up_waiting_are_not_the_oldest() -> None:
+    watch = Watch()
+    watch.see(counters={FIRST_TOKENS: 0.0})
+    watch.see(counters={FIRST_TOKENS: 0.0}, waiting=5.0)
+    left = {FIRST_TOKENS: 0.0, Fact.ABORTED: 5.0}
+    seen = watch.see(counters=left, waiting=5.0)
+
+    assert seen.get(Signal.QUEUE_DELAY).lo == 0.0

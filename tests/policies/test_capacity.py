@@ -117,6 +117,22 @@ def test_nothing_known_but_a_queue_asks_for_one_more() -> None:
     assert (proposal.value, proposal.why) == (5.0, Why.BACKLOG)
 
 
+def test_a_blind_order_waits_for_the_last_one_to_serve() -> None:
+    """aibrix#2670 again: 3, 4, 5 ... 22 in five minutes, everything added still loading."""
+    queue = healthy(queue_depth=ok(20.0))
+    loading = view(Estimate(), 4.0, queue, pending=(Pending(1, Phase.LOADING, NOW),))
+    unseen = view(Estimate(evidence={"serving": 3.0}), 4.0, queue)
+
+    assert propose(loading)[0].value == 4.0
+    assert propose(unseen)[0].value == 4.0
+
+
+def test_a_queue_that_clears_by_itself_is_named_and_not_called_nothing() -> None:
+    proposal, _ = propose(view(estimate(3.0), pool=healthy(queue_depth=ok(9.0))))
+
+    assert (proposal.value, proposal.why) == (4.0, Why.QUEUE_CLEARS)
+
+
 def trimmed(
     latency: Reading,
     ticks: int = 60,

@@ -152,3 +152,11 @@ def test_the_value_is_finite_positive_and_on_the_side_of_the_error(latencies: li
     assert all(math.isfinite(value) and value > 0 for value in values)
     if all(latency > 2.0 for latency in latencies) and latencies == sorted(latencies):
         assert values == sorted(values)
+
+
+@pytest.mark.parametrize("empty", [ok(0.0), Reading(State.NO_TRAFFIC)])
+def test_an_empty_queue_and_a_night_without_traffic_relax(empty: Reading) -> None:
+    """A measure of zero has no logarithm; the value stood at 20 for a day."""
+    values = [value for _, value in run([ok(2.0), *[empty] * 300], start=20.0, quantum=1.0)]
+
+    assert values[-1] < 10.0

@@ -80,3 +80,9 @@ def test_a_queue_is_judged_per_replica() -> None:
 def test_a_config_that_would_swing_is_refused(config: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Threshold(Threshold.Config(**config))  # type: ignore[arg-type]
+
+
+def test_a_step_of_less_than_a_replica_still_moves() -> None:
+    config = Threshold.Config(signal="kv_usage", upper=0.8, lower=0.5, step_up=0.5)
+
+    assert run(config, (0, ok(0.9)))[-1][0] == 5.0

@@ -12,6 +12,7 @@ from controller.core.ports import Limits, Policy
 from controller.core.rules import FleetRules, LeverRules, PoolRules, Rate
 from controller.core.signals import Signal
 from controller.core.slo import Objective
+from controller.core.step_model import Profile
 from controller.run.ledger import MemoryLedger
 from controller.run.loop import ControlLoop, KeyedLedger, Parts, TickResult
 from policies.capacity import Capacity
@@ -34,13 +35,14 @@ def build(
     objectives: Sequence[Objective] = (TTFT, ITL),
     interval: float = 15.0,
     cold_start: float | None = None,
+    profile: Profile | None = None,
     ledger: KeyedLedger | None = None,
 ) -> ControlLoop:
     """A loop on the plant. `cold_start` is the prior that the estimator starts from; default: the plant's own."""
     target = Target(plant.pool, Lever.REPLICAS)
     pool = PoolRules(plant.pool, tuple(objectives), (rules,), (target,), window=60.0)
     prior = plant.cold_start if cold_start is None else cold_start
-    spec = EstimatorSpec(plant.pool, tuple(objectives), cold_start=prior, lead=interval + 30.0)
+    spec = EstimatorSpec(plant.pool, tuple(objectives), profile, cold_start=prior, lead=interval + 30.0)
     key = f"{plant.pool}/{Lever.REPLICAS}"
     return ControlLoop(
         Parts(

@@ -124,7 +124,8 @@ class Plant:
     def observe(self, at: float, deadline: float) -> Observation:
         self.advance(at)
         if self.blind(at - self.start):
-            return Observation(at, None, error="metrics outage")
+            # As the Prometheus source does: what is counted meanwhile comes with the next answer.
+            return Observation(at, self.since, error="metrics outage")
         counts, since = self.counts, self.since
         self.counts, self.since = Counts(), at
         ready = self.ready()
