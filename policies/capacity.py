@@ -29,6 +29,12 @@ class Capacity:
     """Replicas by feed-forward and trim."""
 
     levers = (Lever.REPLICAS,)
+    reads = frozenset(
+        {
+            Signal.ITL, Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE, Signal.FINISHED_RATE,
+            Signal.ADMITTED_RATE, Signal.QUEUE_DELAY, Signal.PREFIX_HIT_RATE, Signal.RETRY_SHARE,
+        }
+    )  # fmt: skip
 
     @dataclass(frozen=True, slots=True)
     class Config:

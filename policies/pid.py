@@ -30,6 +30,7 @@ class Pid:
     """One signal held at a target by moving one value."""
 
     levers = tuple(Lever)
+    reads: frozenset[Signal] = frozenset()  # what its parameters name
 
     @dataclass(frozen=True, slots=True)
     class Config:

@@ -22,6 +22,7 @@ class Threshold:
     """Two thresholds, two dwell times, two steps."""
 
     levers = tuple(Lever)
+    reads: frozenset[Signal] = frozenset()  # what its parameters name
 
     @dataclass(frozen=True, slots=True)
     class Config:

@@ -206,6 +206,7 @@ class PoolConfig(Model):
     labels: LabelsConfig = Field(LabelsConfig(), description="labels that tell replicas, tenants, roles, zones")  # type: ignore[call-arg]
     window: PositiveDuration = Field(60.0, description="control window; at least four scrapes")
     objectives: tuple[ObjectiveConfig, ...] = Field((), description="the promises")
+    watch: tuple[Signal, ...] = Field((), description="signals to read for metrics and reports alone")
     workload: WorkloadConfig | None = Field(None, description="Kubernetes object, for ready and wanted replicas")
     gpus_per_replica: Annotated[Whole, Within(ge=0)] = Field(1, description="GPUs that one replica takes, for budgets")
     profile: ProfileConfig | None = Field(None, description="step-time coefficients, where they are known")

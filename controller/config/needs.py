@@ -14,12 +14,13 @@ from controller.core.tally import ENDINGS, LATENCY
 _FOR_PROMISES = (
     Signal.OFFERED_RATE, Signal.ADMITTED_RATE, Signal.FINISHED_RATE, Signal.QUEUE_DEPTH, Signal.RUNNING, Signal.ABORTS,
 )  # fmt: skip
+# What the guards of replicas look at, whatever the policy.
 _FOR_REPLICAS = (
-    Signal.TTFT, Signal.ITL, Signal.QUEUE_DELAY, Signal.KV_USAGE, Signal.PREFIX_HIT_RATE, Signal.RETRY_SHARE,
-    Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE, Signal.QUEUED_TOKENS, Signal.REMAINING_TOKENS,
-    Signal.ERROR_RATIO, Signal.TIMEOUTS, Signal.PREEMPTIONS, Signal.OOM_RESTARTS, Signal.CRASH_RESTARTS,
-    Signal.READY_REPLICAS, Signal.STUCK,
+    Signal.OFFERED_RATE, Signal.QUEUE_DEPTH, Signal.RUNNING, Signal.KV_USAGE, Signal.READY_REPLICAS, Signal.STUCK,
 )  # fmt: skip
+# A stranger's policy that does not declare what it reads gets all that a policy may reasonably look at.
+_SHOWN = (Signal.GPU_MEMORY, Signal.GPU_UTILISATION, Signal.LORA_LOADED, Signal.TPOT, Signal.E2E)
+_UNDECLARED = frozenset(Signal) - frozenset(_SHOWN)
 _PER_REPLICA = frozenset({Fact.RUNNING, Fact.WAITING, Fact.KV_USAGE, Fact.GENERATION_TOKENS})
 _PER_TENANT = frozenset({Fact.ARRIVED, Fact.FINISHED, Fact.REJECTED, Fact.PROMPT_TOKENS, Fact.GENERATION_TOKENS})
 
@@ -30,10 +31,10 @@ def pool_needs(config: GovernorConfig) -> tuple[PoolNeeds, ...]:
 
 
 def _needs(name: str, pool: PoolConfig) -> PoolNeeds:
-    signals = {objective.signal for objective in pool.objectives} | set(_FOR_PROMISES)
+    signals = {objective.signal for objective in pool.objectives} | set(_FOR_PROMISES) | set(pool.watch)
     for settings in pool.levers.values():
         if settings.mode is not Mode.OFF:
-            signals |= _named_by(settings.policy.settings)
+            signals |= getattr(settings.policy.cls, "reads", _UNDECLARED) | _named_by(settings.policy.settings)
     facts: set[Fact] = set()
     replicas = pool.levers.get(Lever.REPLICAS)
     if replicas is not None and replicas.mode is not Mode.OFF:

@@ -130,7 +130,8 @@ class Policy(Protocol[S]):
     """A decision law. Pure. The constructor takes the plug-in's ``Config``; state is a frozen dataclass that goes to
     the ledger.
 
-    Class attributes: ``Config``, ``State``, ``levers`` (the levers it can drive).
+    Class attributes: ``Config``, ``State``, ``levers`` (the levers it can drive), and ``reads`` (the signals it
+    looks at beside those that its parameters, the objectives and the guards name; without it everything is fetched).
     """
 
     def initial(self) -> S: ...
