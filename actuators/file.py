@@ -8,7 +8,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,10 +96,11 @@ class File:
             content = self._load()
         except _Unusable as error:
             return self._all(decisions, Outcome.FAILED, str(error), now)
-        held = {d.target: self._value(content, d.target) for d in decisions}
-        if all(held[d.target] == d.final for d in decisions):
+        there = [d for d in decisions if str(d.target) in content.keys]
+        held = {d.target: self._value(content, d.target) for d in there}
+        if len(there) == len(decisions) and all(held[d.target] == d.final for d in decisions):
             return self._all(decisions, Outcome.DONE, f"{self._path} already says so", now, moved=False)
-        moved = [d for d in decisions if held[d.target] not in (d.current, d.final)]
+        moved = [d for d in there if held[d.target] not in (d.current, d.final)]
         if moved:
             detail = f"{self._path}: {moved[0].target} was changed by {content.by} since the decision was made"
             return self._all(decisions, Outcome.FAILED, detail, now)
@@ -148,6 +149,8 @@ class File:
         if value is None:
             error = f"{self._path} has no finite number for {target}; write one, or set initial"
             return self._memory.state(target, None, now, error=error)
+        if str(target) not in content.keys:
+            return replace(self._memory.state(target, value, now), assumed=True)
         self._memory.saw(target, value, now, content.by)
         return self._memory.state(target, value, now)
 
@@ -201,6 +204,8 @@ class File:
 
     def _verified(self, decision: Decision, content: _Content, now: float) -> Applied:
         value, got = wanted(decision), self._value(content, decision.target)
+        if str(decision.target) not in content.keys:
+            return self._record(decision, Outcome.FAILED, f"{self._path} has no {decision.target}", now)
         outcome = Outcome.DONE if got == value else Outcome.FAILED
         return self._record(decision, outcome, f"{self._path} says {got} for {decision.target}", now)
 

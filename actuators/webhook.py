@@ -10,16 +10,19 @@ import hmac
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import requests
 import urllib3
+from requests.adapters import HTTPAdapter
 
 from actuators import secret
 from actuators.batch import decreases_first, invalid, reject, wanted
 from actuators.memory import Memory
+from actuators.paced import paced, within
 from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
 from controller.core.params import SecretRef, Unit, param
 from controller.core.ports import Binding, Description
@@ -89,13 +92,17 @@ class Webhook:
         # An idle connection that just broke would look like a lost post; a packed answer could unpack without end.
         self._session.headers.update({"Connection": "close", "Accept-Encoding": "identity"})
         self._session.verify = config.ca_file or True
+        for scheme in ("http://", "https://"):
+            adapter = HTTPAdapter()
+            paced(adapter.poolmanager)
+            self._session.mount(scheme, adapter)
 
     def describe(self) -> Description:
         c = self._config
         return Description(self._levers, c.unit, c.quantum, c.settle, hot=c.hot, expiry=c.honours_expiry)
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
-        """From ``read_url``; without one, the value that was acknowledged last."""
+        """From ``read_url``; without one the value that was acknowledged last, and before there was one `initial`."""
         if not self._config.read_url:
             return {target: self._remembered(target, now) for target in targets}
         try:
@@ -110,6 +117,8 @@ class Webhook:
             return reject(decisions, problems)
         applied = []
         for decision in decreases_first(decisions):
+            if decision.target not in self._memory and decision.current is not None:
+                self._memory.settled(decision.target, decision.current)  # what this write replaces, should it be lost
             outcome, detail = self._post(decision, now)
             self._memory.sent(decision.target, wanted(decision), outcome, now)
             applied.append(Applied(decision.target, outcome, detail))
@@ -132,7 +141,7 @@ class Webhook:
 
     def _remembered(self, target: Target, now: float) -> TargetState:
         if target not in self._memory and self._config.initial is not None:
-            self._memory.settled(target, self._config.initial)
+            return replace(self._memory.state(target, self._config.initial, now), assumed=True)
         value = self._memory.value(target)
         error = "" if value is not None else "the last post has an unknown outcome and there is no read_url to ask"
         return self._memory.state(target, value, now, error=error)
@@ -242,26 +251,19 @@ class Webhook:
         return headers
 
     def _request(self, method: str, url: str, body: bytes | None, headers: dict[str, str]) -> _Answer:
-        """One request, answered within the time-out as a whole, however slowly the body drips."""
+        """One request, answered within the time-out as a whole, however slowly its headers and body drip."""
         where = f"{method} to {_shown(url)}"
         if self._config.bearer is not None:
             headers["Authorization"] = f"Bearer {secret.read(self._config.bearer).decode()}"
-        deadline = time.monotonic() + self._config.timeout
+        limit = self._config.timeout
+        ask = partial(self._session.request, method, url, data=body, headers=headers, timeout=limit)
         try:
-            with self._session.request(
-                method,
-                url,
-                data=body,
-                headers=headers,
-                timeout=self._config.timeout,
-                allow_redirects=False,
-                stream=True,
-            ) as response:
+            with within(limit), ask(allow_redirects=False, stream=True) as response:
                 content = bytearray()
                 while chunk := response.raw.read1(1 << 14):  # not iter_content, which waits until its chunk is full
                     content += chunk
-                    if len(content) > _MAX_BODY or time.monotonic() > deadline:
-                        raise _NoAnswer(f"{where}: the answer is too long or too slow", sent=True)
+                    if len(content) > _MAX_BODY:
+                        raise _NoAnswer(f"{where}: the answer is too long", sent=True)
                 return _Answer(response.status_code, bytes(content))
         except (requests.exceptions.ConnectTimeout, requests.exceptions.SSLError) as error:
             raise _NoAnswer(f"{where}: {type(error).__name__}", sent=False) from error

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
+from actuators.paced import paced, within
 from controller.core.model import Outcome
 from controller.core.ports import ActuatorError
 
@@ -114,22 +115,26 @@ class Cluster:
             raise ActuatorError(
                 f"no usable Kubernetes credentials: {error}; run in a cluster or set kubeconfig and context"
             ) from error
+        configuration.connection_pool_maxsize = 32  # actuators are asked side by side
         configuration.retries = False  # urllib3 would otherwise repeat a PUT whose answer was lost
         self._access = access
         self._client = client.ApiClient(configuration)
         self._client.user_agent = access.identity
+        paced(self._client.rest_client.pool_manager)
         self._objects = client.CustomObjectsApi(self._client)  # speaks every group, apps included, in plain JSON
         self._core = client.CoreV1Api(self._client)
         self._refused: type[client.ApiException] = client.ApiException
+        self._lock = threading.Lock()  # guards what is kept for one tick
         self._now: float | None = None
         self._silent = False
         self._scalers: dict[str, Mapping[str, Sequence[Json]]] = {}
 
     def at(self, now: float) -> None:
         """A tick begins, or goes on when `now` (unix seconds) is the same as before."""
-        if now != self._now:
-            self._now, self._silent = now, False
-            self._scalers.clear()
+        with self._lock:
+            if now != self._now:
+                self._now, self._silent = now, False
+                self._scalers.clear()
 
     def scale(self, work: Workload) -> Json:
         """The Scale of a workload."""
@@ -166,12 +171,13 @@ class Cluster:
 
     def autoscalers(self, namespace: str) -> Mapping[str, Sequence[Json]]:
         """The HorizontalPodAutoscalers and KEDA ScaledObjects of a namespace, by kind."""
-        if namespace not in self._scalers:
-            self._scalers[namespace] = {
-                "HorizontalPodAutoscaler": self._list("autoscaling", "v2", namespace, "horizontalpodautoscalers"),
-                "ScaledObject": self._scaled_objects(namespace),
-            }
-        return self._scalers[namespace]
+        with self._lock:  # also while asking: who comes meanwhile waits for the answer and does not ask again
+            if namespace not in self._scalers:
+                self._scalers[namespace] = {
+                    "HorizontalPodAutoscaler": self._list("autoscaling", "v2", namespace, "horizontalpodautoscalers"),
+                    "ScaledObject": self._scaled_objects(namespace),
+                }
+            return self._scalers[namespace]
 
     def _scaled_objects(self, namespace: str) -> Sequence[Json]:
         try:
@@ -214,7 +220,8 @@ class Cluster:
         if self._silent:
             raise Fault(Outcome.FAILED, f"{what}: not asked, the API server did not answer a moment ago")
         try:
-            data = send().data
+            with within(self._access.timeout):
+                data = send().data
         except self._refused as error:
             raise _fault(what, lost, error) from error
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as error:

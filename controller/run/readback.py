@@ -36,6 +36,6 @@ def _doubt(target: Target, value: float) -> str:
         return "which is no number"
     if not 0 <= value <= _MOST:
         return f"which is not within 0..{_MOST:g}"
-    if target.lever is Lever.REPLICAS and not value.is_integer():
+    if target.lever is Lever.REPLICAS and value % 1:
         return "which is not a whole number of replicas"
     return ""

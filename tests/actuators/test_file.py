@@ -259,3 +259,18 @@ def test_nothing_is_reloaded_when_nothing_changes(path: Path) -> None:
 def test_a_relative_path_is_refused() -> None:
     with pytest.raises(ValueError, match="path: is relative"):
         FileConfig(path="fleet.json")
+
+
+def test_a_file_that_vanished_pulls_the_fleet_down_to_the_initial_value(path: Path) -> None:
+    """A restart on a fresh volume: the file is gone, its reader still runs with what it read."""
+    file = hands(path, initial=1.0)
+    assert not file.read([LLAMA], NOW)[LLAMA].assumed
+    path.unlink()
+    state = file.read([LLAMA], NOW + 15)[LLAMA]
+    assert (state.accepted, state.assumed, state.foreign_writer) == (1.0, True, "")
+
+    remembered = decide(LLAMA, 4, 5)
+    assert apply_one(file, remembered).outcome is Outcome.DONE, "the loop starts from what it remembers, not from 1"
+    assert json.loads(path.read_text()) == {"llama/replicas": 5}
+    path.unlink()
+    assert file.verify([remembered], NOW)[0].outcome is Outcome.FAILED

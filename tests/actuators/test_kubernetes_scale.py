@@ -2,7 +2,9 @@
 
 import re
 import socket
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -203,6 +205,7 @@ def test_a_shared_gpu_budget_holds_after_every_step(kube: FakeKube) -> None:
         (302, Outcome.REFUSED), (503, Outcome.FAILED),
         (500, Outcome.UNKNOWN), (502, Outcome.UNKNOWN), (504, Outcome.UNKNOWN),
         ("hang", Outcome.UNKNOWN), ("cut", Outcome.UNKNOWN), ("lost", Outcome.UNKNOWN), ("html", Outcome.UNKNOWN),
+        ("headers", Outcome.UNKNOWN),
     ],
 )  # fmt: skip
 def test_an_unclear_answer_is_never_called_a_failure(kube: FakeKube, what: int | str, outcome: Outcome) -> None:
@@ -268,6 +271,28 @@ def test_pools_with_actuators_of_their_own_share_the_wait_and_the_listing(kube: 
     kube.trouble.clear()
     several[0].close()
     assert several[1].read([targets[1]], NOW + 30)[targets[1]].accepted == 1
+
+
+def test_an_api_server_that_drips_its_headers_holds_us_without_limit(kube: FakeKube) -> None:
+    """The time-out of the client counts from byte to byte."""
+    kube.deploy("llama", 4)
+    kube.trouble.append(Trouble("GET", "/scale", "headers"))
+    began = time.monotonic()
+    state = read(actuator(kube))
+    assert time.monotonic() - began < 3.0
+    assert state.accepted is None
+    assert "no answer from the API server within 0.3 s" in state.error
+
+
+def test_actuators_that_are_asked_side_by_side_list_the_autoscalers_once_each(kube: FakeKube) -> None:
+    targets = [replicas(f"p{i}") for i in range(12)]
+    for target in targets:
+        kube.deploy(target.pool, 1)
+    several = [actuator(kube, target, name=target.pool, timeout=5.0) for target in targets]
+    with ThreadPoolExecutor(len(targets)) as pool:
+        states = list(pool.map(lambda one, target: one.read([target], NOW)[target], several, targets))
+    assert [state.accepted for state in states] == [1.0] * len(targets)
+    assert sum(call.resource == "horizontalpodautoscalers" for call in kube.calls) == 1
 
 
 def test_one_missing_workload_does_not_blind_the_others(kube: FakeKube) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,7 @@ def apply_one(hands: Webhook, decision: Decision) -> Applied:
         (408, Outcome.FAILED, 1), (409, Outcome.FAILED, 1), (429, Outcome.FAILED, 1),
         (502, Outcome.UNKNOWN, 1), (504, Outcome.UNKNOWN, 1),
         ("hang", Outcome.UNKNOWN, 1), ("cut", Outcome.UNKNOWN, 1), ("drip", Outcome.UNKNOWN, 1),
+        ("headers", Outcome.UNKNOWN, 1),
         ("page", Outcome.UNKNOWN, 1), ("text", Outcome.UNKNOWN, 1),
     ],
 )  # fmt: skip
@@ -112,6 +114,17 @@ def test_a_request_that_was_never_handled_may_be_repeated_after_verify(end: Endp
     decision = decide(LLAMA, 4, 6)
     assert apply_one(hands, decision).outcome is Outcome.UNKNOWN
     assert hands.verify([decision], NOW)[0].outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize("what", ["hang", "drip", "headers"])
+def test_a_server_that_drips_its_answer_holds_us_without_limit(end: Endpoint, what: str) -> None:
+    """The time-out of the HTTP client counts from byte to byte."""
+    end.script.append(("GET", what))
+    began = time.monotonic()
+    state = webhook(end).read([LLAMA], NOW)[LLAMA]
+    assert time.monotonic() - began < 3.0
+    assert state.accepted is None
+    assert "GET" in state.error
 
 
 def test_a_redirect_is_not_followed_with_our_token(end: Endpoint) -> None:
@@ -219,9 +232,20 @@ def test_garbage_is_unreadable_and_not_a_number(end: Endpoint, body: str) -> Non
 
 def test_without_a_read_url_the_last_acknowledged_value_is_in_force(end: Endpoint) -> None:
     hands = webhook(end, read_url="", initial=4.0)
-    assert hands.read([LLAMA], NOW)[LLAMA].accepted == 4
+    first = hands.read([LLAMA], NOW)[LLAMA]
+    assert (first.accepted, first.assumed) == (4, True)
     apply_one(hands, decide(LLAMA, 4, 6))
-    assert hands.read([LLAMA], NOW)[LLAMA].accepted == 6
+    second = hands.read([LLAMA], NOW)[LLAMA]
+    assert (second.accepted, second.assumed) == (6, False)
+
+
+def test_a_lost_first_post_of_a_new_process_passes_for_the_value_in_force(end: Endpoint) -> None:
+    """The loop remembers 8, the config says that it began with 4, and the post of 9 is lost: it is 8 or 9."""
+    hands = webhook(end, read_url="", initial=4.0)
+    hands.read([LLAMA], NOW)
+    end.script.append(("POST", "hang"))
+    apply_one(hands, decide(LLAMA, 8, 9))
+    assert hands.read([LLAMA], NOW)[LLAMA].accepted is None
 
 
 def test_without_a_read_url_a_lost_answer_leaves_the_value_unknown_and_not_the_old_one(end: Endpoint) -> None:

@@ -23,7 +23,8 @@ class Post:
 @dataclass
 class Endpoint:
     """What it holds, and `script`: how it treats the next requests ("GET" or "POST", and a status or one of hang, lost,
-    cut, drip, redirect, page (a web page with 200), clamp (takes 1 less than asked), text (not an object))."""
+    cut, drip (its body), headers (drips those), redirect, page (a web page with 200), clamp (takes 1 less than asked),
+    text (not an object))."""
 
     url: str = ""
     key: bytes = b""
@@ -86,6 +87,11 @@ class Handler(BaseHTTPRequestHandler):
                 self.end_headers()
                 while not self.end.released.wait(0.02):
                     self.wfile.write(b" ")
+                    self.wfile.flush()
+            case "headers":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                while not self.end.released.wait(0.02):
+                    self.wfile.write(b"a")
                     self.wfile.flush()
             case "redirect":
                 self._send(307, b"", Location="/elsewhere")

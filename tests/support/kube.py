@@ -12,7 +12,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -42,8 +42,9 @@ class Call:
 @dataclass
 class Trouble:
     """What befalls the next request of `method` whose path contains `path`: an HTTP status, "hang" (received, never
-    answered), "lost" (done, never answered), "html", "cut" (the connection closes), "late" (somebody
-    scales between our read and our write), "recreated" (somebody deletes and creates the workload in between)."""
+    answered), "headers" (dripped, never ending), "lost" (done, never answered), "html", "cut" (the connection closes),
+    "late" (somebody scales between our read and our write), "recreated" (somebody deletes and creates the workload in
+    between)."""
 
     method: str
     path: str
@@ -174,6 +175,13 @@ class Handler(BaseHTTPRequestHandler):
                 self._vanish()
             case "cut":
                 self.close_connection = True
+            case "headers":
+                self.close_connection = True
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                with suppress(OSError):  # the client has lost patience
+                    while not self.kube.released.wait(0.02):
+                        self.wfile.write(b"a")
+                        self.wfile.flush()
             case "html":
                 self._send(200, None, b"<html>Please log in</html>")
             case "late":
