@@ -19,6 +19,7 @@ from sources.prometheus.promql import PART
 from sources.prometheus.targets import Targets
 from sources.prometheus.transport import Row
 
+_NAMED = 3  # replicas that a sentence names
 _AMBIGUOUS = "the endpoint serves several pools and this metric does not name the model"
 Edges = Mapping[str, frozenset[float]]  # part -> edges that all series have, as on the wire
 
@@ -26,7 +27,8 @@ Edges = Mapping[str, frozenset[float]]  # part -> edges that all series have, as
 @dataclass(slots=True)
 class Values:
     """What one pool got from one question: `number` or `histogram` for all of it, the plurals by replica or by part of
-    the `split`. The key "" of these is what names none."""
+    the `split`. The key "" of these is what names none. `problem` is why there is no value, `gap` what is missing in
+    the one that there is."""
 
     split: str = ""
     whole: bool = True
@@ -37,6 +39,7 @@ class Values:
     histogram: HistogramIncrement | None = None
     metrics: tuple[str, ...] = ()
     problem: str = ""
+    gap: str = ""
 
 
 # Rows of one replica (or part of a split), by part of the question: values to combine, or buckets to add (the edge None
@@ -45,15 +48,25 @@ Numbers = dict[str, list[float]]
 Buckets = dict[str, dict[float | None, float]]
 
 
-def values(question: Question, rows: Iterable[Row], targets: Targets, edges: Mapping[str, Edges]) -> dict[str, Values]:
-    """Values by pool. `edges` are the common edges per pool, where they are known to differ."""
+def values(
+    question: Question,
+    rows: Iterable[Row],
+    targets: Targets,
+    edges: Mapping[str, Edges],
+    dropped: Iterable[Mapping[str, str]] = (),
+) -> dict[str, Values]:
+    """Values by pool. `edges` are the common edges per pool, where they are known to differ; `dropped` are the labels
+    of rows that were NaN or infinite."""
     parts = {part.tag: part for part in question.parts}
     used: dict[str, dict[str, None]] = {}
     ambiguous: set[str] = set()
     found: dict[str, Values] = {}
+    lost = _lost(question, parts, dropped, targets)
     if question.fact.kind is Kind.HISTOGRAM:
         for pool, buckets in _buckets(question, parts, rows, targets, used, ambiguous).items():
-            found[pool] = _histograms(question, parts, buckets, edges.get(pool, {}))
+            without = lost[pool][1] if pool in lost else ()  # a histogram that lacks a row is none
+            whole = {member: of for member, of in buckets.items() if member not in without}
+            found[pool] = _histograms(question, parts, whole, edges.get(pool, {}))
     else:
         for pool, cells in _numbers(question, parts, rows, targets, used, ambiguous).items():
             numbers = {member: _number(question, parts, cell) for member, cell in cells.items()}
@@ -63,7 +76,31 @@ def values(question: Question, rows: Iterable[Row], targets: Targets, edges: Map
         of.metrics = tuple(used[pool])
     for pool in ambiguous:
         found.setdefault(pool, Values(question.split, question.whole)).problem = _AMBIGUOUS
+    for pool, (metric, members) in lost.items():
+        of = found.setdefault(pool, Values(question.split, question.whole))
+        of.gap = not_a_number(metric, members)
+        if of.number is None and of.histogram is None:
+            of.problem = of.gap
     return found
+
+
+def not_a_number(metric: str, members: Collection[str]) -> str:
+    """The sentence for a pool: which of its replicas (or parts of a split) gave NaN or an infinity."""
+    named = sorted(set(members) - {""})
+    of = f" of {', '.join(named[:_NAMED])}" if named else ""
+    return f"{metric}{of}{f' and {len(named) - _NAMED} more' if len(named) > _NAMED else ''} is not a number"
+
+
+def _lost(
+    question: Question, parts: Mapping[str, Part], dropped: Iterable[Mapping[str, str]], targets: Targets
+) -> dict[str, tuple[str, set[str]]]:
+    """By pool: the metric of the rows that are not there, and whose they are."""
+    lost: dict[str, tuple[str, set[str]]] = {}
+    for row in dropped:
+        if (part := parts.get(row.get(PART, ""))) is not None:
+            for pool, member in _owners(question, part, row, targets, set()):
+                lost.setdefault(pool, (part.candidate.metric, set()))[1].add(member)
+    return lost
 
 
 def _buckets(

@@ -101,9 +101,10 @@ def _missing(family: Family, found: Found) -> Iterator[Finding]:
 def _targets(transport: Transport, family: Family, found: Found, now: float, window: float) -> Iterator[Finding]:
     """Jobs that scrape the same replica, targets that are down or unknown, scrapes too rare for the windows."""
     targets = Targets()
-    targets.sight(family, bool(found.named), transport.query(sightings(family, found), now, _BUDGET).rows, first=True)
+    rows = transport.query(sightings(family, found), now, _BUDGET).rows
+    targets.sight(family, bool(found.named), rows, first=True)
     health = transport.query(found.up(), now, _BUDGET).rows
-    targets.health(health, now, _WINDOW)
+    targets.health(health, now, ())
     if not targets.has_up:
         text = "there is no `up` for its targets: births are not told from old series, so the first count of a new "
         yield Finding(Level.WARNING, family.contract.engine, text + "series is lost")

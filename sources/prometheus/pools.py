@@ -1,6 +1,6 @@
 """Pools: all answers of a tick to the facts of each pool. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -24,7 +24,8 @@ Seats = Mapping[str, Sequence[tuple[Seat, Endpoint]]]
 
 @dataclass(slots=True)
 class Gathered:
-    """The answers of one tick. `got` holds per pool and fact what came, `failures` why a question has no answer."""
+    """The answers of one tick. `got` holds per pool and fact what came, `failures` why a question has no answer, and
+    `doubts` per pool why its facts may not be all there is."""
 
     families: Sequence[tuple[Family, Found]]
     got: dict[str, dict[Fact, list[Values]]] = field(default_factory=dict)
@@ -32,6 +33,7 @@ class Gathered:
     failures: dict[tuple[str, Fact], str] = field(default_factory=dict)
     class_failures: dict[tuple[str, Fact], str] = field(default_factory=dict)  # the pool could be read, its classes not
     warnings: set[str] = field(default_factory=set)
+    doubts: Mapping[str, Collection[str]] = field(default_factory=dict)
     answered: bool = False
     of: dict[str, list[tuple[Family, Found]]] = field(default_factory=dict)  # the families that read a pool
 
@@ -79,6 +81,7 @@ def pool_facts(
     sources: dict[Fact, str] = {}
     failed: dict[Fact, str] = {}
     class_failed = _failed(pool, gathered, gathered.class_failures)
+    doubts = {*gathered.warnings, *gathered.doubts.get(pool.pool, ())}
     here = wanted(pool)
     for fact, several in gathered.got.get(pool.pool, {}).items():
         if fact not in here:
@@ -87,6 +90,7 @@ def pool_facts(
             if of.problem:
                 (class_failed if of.split == CLASS and not of.whole else failed)[fact] = of.problem
                 continue
+            doubts.update({of.gap} - {""})
             if of.whole:
                 sources[fact] = " + ".join(of.metrics)
                 own.put(fact, of.number, of.histogram)
@@ -96,7 +100,7 @@ def pool_facts(
     unsupported, unborn = _absent(pool, gathered, sources)
     if any(target.up is not False for several in seats.values() for _, target in several):
         for fact, metric in unborn.items():
-            if not increments and fact.kind is not Kind.GAUGE:
+            if fact in failed or (not increments and fact.kind is not Kind.GAUGE):
                 continue
             own.put(fact, 0.0, HistogramIncrement((), (), 0.0, 0.0) if fact.kind is Kind.HISTOGRAM else None)
             sources[fact] = metric
@@ -119,7 +123,7 @@ def pool_facts(
         sources=sources,
         late=late_facts(pool.engine, sources),
         unsupported=unsupported,
-        partial="; ".join(sorted(gathered.warnings)),
+        partial="; ".join(sorted(doubts)),
         failed=failed,
         class_failed=class_failed,
         targets_up=None if None in health or not has_up else health.count(True),
@@ -188,7 +192,7 @@ def _replica(
         {fact: n for fact, n in bag.gauges.items() if fact in wanted_here},
         up=all(target.up is not False for _, target in several),
         # Samples are stamped in milliseconds; what floats add to that only fills the ledger.
-        age=round(max(0.0, moment - min(target.seen for _, target in several) + lag), 3),
+        age=round(max(0.0, moment - min(seat.seen for seat, _ in several) + lag), 3),
         started_at=max(started, default=None),
         role=seat.role,
         zone=seat.zone,

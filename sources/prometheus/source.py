@@ -71,11 +71,12 @@ class PrometheusSource:
         try:
             self._look(self._moment(at)[0], until)
             moment, lag = self._moment(at)  # again: the first answer tells how far the clocks are apart
-            seen = self._sight(moment, until)
-            gathered = self._ask(moment, until)
+            doubts, warnings = self._sight(moment, until)
+            gathered = self._ask(moment, until, anew=since is None)
         except PrometheusError as error:
             return Observation(at, since, error=str(error))
-        gathered.warnings |= seen
+        gathered.doubts = doubts
+        gathered.warnings |= warnings
         if gathered.failures and not gathered.answered:
             return Observation(at, since, error=next(iter(gathered.failures.values())))
         self._since = at
@@ -137,40 +138,51 @@ class PrometheusSource:
             return True  # nothing there costs nothing to ask, and something may have started
         return not eyes.looked_at <= moment < eyes.looked_at + self._config.refresh
 
-    def _sight(self, moment: float, until: float) -> set[str]:
-        """See which targets there are, before asking anything that depends on it. Gives the warnings."""
+    def _sight(self, moment: float, until: float) -> tuple[dict[str, set[str]], set[str]]:
+        """See which targets there are, before asking anything that depends on it. Gives the doubts of each pool, and
+        the warnings."""
         asked = {str(i): query for i, eyes in enumerate(self._eyes) if (query := sightings(eyes.family, eyes.found))}
-        if not asked:
-            return set()
-        jobs = {job for eyes in self._eyes for job in eyes.found.jobs if not eyes.family.platform}
+        if not asked and not self._targets.known:
+            return {}, set()
+        engines = [(str(i), eyes) for i, eyes in enumerate(self._eyes) if not eyes.family.platform]
+        jobs = {job for _, eyes in engines for job in eyes.found.jobs} | {job for job, _ in self._targets.known}
         health = (*one_of("job", jobs),)
         asked["up"] = f"{selector('up', health)} or {selector('process_start_time_seconds', health)}"
         answers = self._all(asked, moment, until)
         first = self._since is None
+        doubts: dict[str, set[str]] = {}
         warnings: set[str] = set()
+        # Where nothing exists there is nothing to be asked, and nothing is the answer.
+        sighted = {pool.pool for key, eyes in engines if key not in asked for pool in eyes.family.pools}
         for key, answer in answers.items():
-            if isinstance(answer, PrometheusError):
-                continue  # the targets of before stay, and age
+            if isinstance(answer, PrometheusError):  # the targets of before stay, and age
+                what = "targets are up" if key == "up" else "samples are stale"
+                for pool in self._needs if key == "up" else self._eyes[int(key)].family.pools:
+                    doubts.setdefault(pool.pool, set()).add(f"which {what} could not be read: {answer}")
+                continue
             warnings.update(answer.warnings)
             if key != "up":
                 eyes = self._eyes[int(key)]
-                if self._targets.sight(eyes.family, bool(eyes.found.named), answer.rows, first):
+                if not answer.warnings:
+                    sighted.update(pool.pool for pool in eyes.family.pools)
+                if self._targets.sight(eyes.family, bool(eyes.found.named), answer.rows, first=first):
                     eyes.edges.clear()
         if isinstance(health_rows := answers["up"], Answer):
-            self._targets.health(health_rows.rows, moment, GAP)
-        return warnings
+            self._targets.health(health_rows.rows, moment, sighted)
+        return doubts, warnings
 
-    def _ask(self, moment: float, until: float) -> Gathered:
-        """All facts, and the bucket edges of histograms where pods came or the look was renewed."""
+    def _ask(self, moment: float, until: float, *, anew: bool) -> Gathered:
+        """All facts, and the bucket edges of histograms where pods came or the look was renewed. `anew` says that the
+        whole observation has no increments."""
         asked: dict[str, str] = {}
         of: dict[str, tuple[_Eyes, Question]] = {}
-        starting: list[_Key] = []
+        starting: list[Question] = []
         for eyes in self._eyes:
             up = eyes.found.up() if self._targets.has_up or eyes.family.platform else ""
             for item in eyes.questions:
                 back = self._back(item, moment)
                 if item.fact.kind is not Kind.GAUGE and back is None:
-                    starting.append(item.key)
+                    starting.append(item)
                     continue
                 name = f"{len(of)}"
                 of[name] = of[f"grid {name}"] = eyes, item
@@ -189,15 +201,18 @@ class PrometheusSource:
                 elif isinstance(answer, PrometheusError):
                     raise answer
                 elif item.key not in failed:
-                    found = values(item, answer.rows, self._targets, eyes.edges.get(item.key, {}))
+                    edges = eyes.edges.get(item.key, {})
+                    found = values(item, answer.rows, self._targets, edges, answer.dropped)
                     self._read_at[item.key] = moment
                     gathered.take(item, found, answer)
             except PrometheusError as error:
                 failed.add(item.key)
                 gathered.fail(item, str(error))
             del answer
-        for key in starting:
-            self._read_at[key] = moment
+        for item in starting:
+            self._read_at[item.key] = moment
+            if not anew:  # the others have increments: without this, nothing counted would look like nothing happened
+                gathered.fail(item, f"it was not read in the last {GAP:.0f} s, so counting starts anew")
         if not asked:
             gathered.answered = True
         return gathered
