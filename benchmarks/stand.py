@@ -18,7 +18,7 @@ BEGIN = 1_790_000_000 // 7200 * 7200 + 3600.0  # within one block of two hours
 @contextmanager
 def stand(folder: Path, shape: Shape, scrapes: int, *, rules: bool) -> Iterator[str]:
     """The address of a Prometheus with this many scrapes of the fleet from BEGIN on, and what the shipped recording
-    rules make of them if `rules`. Raises CalledProcessError when promtool refuses."""
+    rules make of them if `rules`. Raises RuntimeError when promtool refuses."""
     storage = folder / "tsdb"
     exposition = folder / "fleet.om"
     _write(exposition, Fleet(shape, BEGIN), scrapes)
@@ -54,4 +54,6 @@ def _record(folder: Path, url: str, end: float, storage: Path) -> None:
 
 
 def _promtool(*words: str) -> None:
-    subprocess.run(["promtool", "tsdb", *words], check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(["promtool", "tsdb", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"promtool {words[1]} failed: {done.stderr[-2000:]}")

@@ -15,12 +15,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import requests
 from prometheus_api_client import PrometheusConnect
 
 from benchmarks.stand import BEGIN, SCRAPE
 from controller.config import load, pool_needs
+from controller.core.model import Snapshot
 from controller.core.observation import Observation
 from controller.core.ports import Source
+from controller.core.signals import Signal
 from controller.run import memory
 from controller.run.assembly import RunMode, assemble
 from controller.run.ledger import FileLedger
@@ -100,40 +103,37 @@ def measure(config_file: Path, url: str, ticks: int) -> Iterator[Measured]:
                 wall, cpu = time.perf_counter(), time.process_time()
                 result = loop.tick(now + number * SCRAPE)
                 cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-            if result.snapshot.error or any(pool.partial for pool in result.snapshot.pools.values()):
-                raise SystemExit(f"tick {number} saw {result.snapshot.error or 'a part only'}")
+            _whole(result.snapshot)
             peak = _peak()
-            bare_wall, bare_cpu = bare(url, asked)
-            yield Measured(
-                wall, cpu, bare_wall, bare_cpu, result.seconds, peak, len(asked), _answers(url, asked),
-                ledger.bytes_written - written,
-            )  # fmt: skip
+            bare_wall, bare_cpu, size = bare(url, asked)
+            written = ledger.bytes_written - written
+            yield Measured(wall, cpu, bare_wall, bare_cpu, result.seconds, peak, len(asked), size, written)
         loop.close()
 
 
-def bare(url: str, asked: list[tuple[str, dict[str, Any]]]) -> tuple[float, float]:
-    """Wall and CPU seconds that the same queries take a bare client, as many at once, decoded and forgotten."""
-    client = PrometheusConnect(url, method="POST")
+def _whole(snapshot: Snapshot) -> None:
+    """Whatever fails is quick, so a tick that saw less than all is no measurement."""
+    blind = [name for name, pool in snapshot.pools.items() if not pool.get(Signal.OFFERED_RATE).trusted]
+    if snapshot.error or blind:
+        raise SystemExit(f"a tick could not tell the load of {len(blind)} pools {snapshot.error}".rstrip())
+
+
+def bare(url: str, asked: list[tuple[str, dict[str, Any]]]) -> tuple[float, float, int]:
+    """Wall and CPU seconds that the same queries take a bare client, as many at once, decoded and forgotten, and the
+    bytes of the answers."""
+    sizes: list[int] = []
+    session = requests.Session()
+    session.hooks["response"].append(lambda response, **_: sizes.append(len(response.content)))
+    client = PrometheusConnect(url, session=session, method="POST")
     with ThreadPoolExecutor(THREADS) as pool:
         wall, cpu = time.perf_counter(), time.process_time()
         for done in [pool.submit(_ask, client, query, params) for query, params in asked]:
             done.result()
-        return time.perf_counter() - wall, time.process_time() - cpu
+        return time.perf_counter() - wall, time.process_time() - cpu, sum(sizes)
 
 
 def _ask(client: PrometheusConnect, query: str, params: dict[str, Any]) -> int:
     return len(client.custom_query(query, params=params))
-
-
-def _answers(url: str, asked: list[tuple[str, dict[str, Any]]]) -> int:
-    """Bytes of JSON that the answers to these queries have."""
-    import requests
-
-    session = requests.Session()
-    return sum(
-        len(session.post(f"{url}/api/v1/query", data={"query": query, **params}, timeout=60).content)
-        for query, params in asked
-    )
 
 
 def _forget_peak() -> None:
