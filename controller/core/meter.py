@@ -5,7 +5,7 @@ observations give the same readings.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.core import classes, flows, gauges, latency, lengths, queueing, replica
 from controller.core.burn import WINDOWS, BudgetLedger
@@ -62,6 +62,7 @@ class PoolMeter:
         self.classes = frozenset(o.klass for o in spec.objectives if o.klass)
         self.budgets = {o.name: BudgetLedger(o.share) for o in spec.objectives if o.share is not None}
         self.lengths = lengths.NONE
+        self.unpaired = 0.0  # finished requests whose response has not been counted yet
 
     def adopt(self, previous: "PoolMeter") -> None:
         """Carry over what still means the same; a changed share would make another budget of the same counts."""
@@ -83,6 +84,7 @@ class PoolMeter:
         if observation.since is None:
             self.history.begin(self._entry(observation.at, observation.at, facts))
         else:
+            facts = self._with_aborts(facts)
             self._remember(observation.since, observation.at, facts)
         return self._readings(
             Judge(
@@ -94,6 +96,18 @@ class PoolMeter:
                 fresh=observation.since is not None,
             )
         )
+
+    def _with_aborts(self, facts: PoolFacts) -> PoolFacts:
+        """The aborts of this interval, where they are only the responses that no finished request explains. A
+        request that finishes just before a scrape and answers just after it is paired over the two intervals, else
+        it would be a miss that nobody had."""
+        counters = facts.counters
+        if Fact.ABORTED in counters or not {Fact.RESPONSES, Fact.FINISHED} <= counters.keys():
+            return facts
+        ended = counters[Fact.FINISHED] + counters.get(Fact.ERRORS, 0.0)
+        left = self.unpaired + counters[Fact.RESPONSES] - ended
+        self.unpaired = min(0.0, left)
+        return replace(facts, counters={**counters, Fact.ABORTED: max(0.0, left)})
 
     def _entry(self, since: float, at: float, facts: PoolFacts) -> Entry:
         replicas = {name: ReplicaEntry(r.counters, r.gauges) for name, r in facts.replicas.items() if r.up}

@@ -275,3 +275,15 @@ def test_every_interval_fills_its_window(interval: float) -> None:
 
     assert seen.get(Signal.FINISHED_RATE).state == State.OK
     assert seen.get(Signal.FINISHED_RATE).value == pytest.approx(1.0)
+
+
+def test_a_request_that_straddles_a_scrape_is_no_miss_that_burns_the_budget() -> None:
+    """Finished before the scrape, answered after it: one tick had a request too many, the next one abort."""
+    watch = Watch((E2E,))
+    watch.see()
+    first = watch.see(histograms={Fact.E2E: hist(1.0)}, counters={Fact.FINISHED: 1.0, Fact.RESPONSES: 0.0})
+    second = watch.see(counters={Fact.FINISHED: 0.0, Fact.RESPONSES: 1.0})
+
+    assert first.burn["e2e_p90"]["5m"].value == 0.0
+    assert second.burn["e2e_p90"]["5m"].value == 0.0
+    assert second.attainment["e2e_p90"].value == 1.0
