@@ -126,8 +126,10 @@ def tool(name: str) -> Callable[..., Any]:
 
 
 def engines() -> tuple[str, ...]:
-    """The engines that a metric contract exists for, sorted. Raises PluginError when the installation has none."""
-    return tuple(sorted(tool("engines")()))
+    """What a pool's `engine` may be, sorted: all that a metric contract exists for, except platform exporters, which
+    know nothing of requests. Raises PluginError when the installation has none."""
+    contract = tool("contract")
+    return tuple(name for name in sorted(tool("engines")()) if contract(name).scope != "platform")
 
 
 def check_installation(owners: Mapping[str, Iterable[str]] | None = None) -> None:

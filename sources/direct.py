@@ -4,6 +4,7 @@ Governor then reads each replica's own /metrics page at each tick and forms the 
 what comes and goes is better left to Prometheus.
 """
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -18,7 +19,7 @@ from controller.core.errors import InputError
 from controller.core.observation import Observation
 from controller.core.params import Unit, param
 from controller.core.ports import PoolNeeds
-from sources import crew
+from sources import address, crew
 from sources.body import read_body
 from sources.bounded import BoundedAdapter
 from sources.exposition import parse
@@ -38,10 +39,9 @@ class DirectConfig:
     concurrency: int = param("pages that are read at once", 16, ge=1, le=256)
 
     def __post_init__(self) -> None:
-        for pool, pages in self.replicas.items():
+        for pages in self.replicas.values():
             for page in pages:
-                if not page.startswith(("http://", "https://")):
-                    raise ValueError(f"replicas: {pool}: {page!r} must start with http:// or https://")
+                address.check("replicas", page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,12 @@ class DirectSource:
             return Observation(
                 at, self._increments.base, error=f"the tick of {at:.3f} is not later than the one before"
             )
-        self._increments.feed(self._layout.frame(at, samples))
         if len(problems) == len(self._pages):
+            # Not fed on: what is counted meanwhile then comes with the next answer, as after an outage of Prometheus.
             why = problems[0] if problems else "no replicas are listed"
             return Observation(at, self._increments.base, error=f"no replica answered: {why}")
+        odd = [(name, pairs) for name, pairs, value in samples if not math.isfinite(value)]
+        self._increments.feed(self._layout.frame(at, samples), odd)
         return self._increments.take(at)
 
     def close(self) -> None:

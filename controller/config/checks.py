@@ -1,28 +1,18 @@
 """What several keys must agree on. Each finding names all the keys it looked at, so that none is reported that only
 follows from a mistake in one of them."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from controller.config.errors import Path, dotted
+from controller.config.errors import Finding, Path, dotted
 from controller.config.models import GovernorConfig, LeverConfig, ObjectiveConfig, PoolConfig
 from controller.config.report import nearest
+from controller.config.steering import steering
 from controller.config.units import format_duration, format_size
 from controller.core.model import Lever, Mode
 from controller.core.signals import Signal
 from controller.registry import PluginError
 
 AVAILABLE = frozenset({Lever.REPLICAS})  # levers that the loop can move today
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A contradiction at `path`; `uses` are the other paths that it depends on."""
-
-    path: Path
-    mistake: str
-    mend: str = ""
-    uses: tuple[Path, ...] = ()
 
 
 def check(config: GovernorConfig, engines: Callable[[], Iterable[str]]) -> Iterator[Finding]:
@@ -35,6 +25,7 @@ def check(config: GovernorConfig, engines: Callable[[], Iterable[str]]) -> Itera
         known = ()
     for name, pool in config.pools.items():
         yield from _pool(config, name, pool, known)
+    yield from _listed(config)
     yield from _twins(config)
     yield from _budgets(config)
 
@@ -75,7 +66,7 @@ def _timing(config: GovernorConfig) -> Iterator[Finding]:
 def _pool(config: GovernorConfig, name: str, pool: PoolConfig, engines: tuple[str, ...]) -> Iterator[Finding]:
     at: Path = ("pools", name)
     if engines and pool.engine not in engines:
-        yield Finding((*at, "engine"), f"no metric contract is called {pool.engine!r}", nearest(pool.engine, engines))
+        yield Finding((*at, "engine"), f"no engine is called {pool.engine!r}", nearest(pool.engine, engines))
     if pool.window < config.interval:
         yield Finding(
             (*at, "window"),
@@ -86,6 +77,7 @@ def _pool(config: GovernorConfig, name: str, pool: PoolConfig, engines: tuple[st
     yield from _objectives(config, at, pool)
     for lever, settings in pool.levers.items():
         yield from _lever((*at, "levers", lever.value), lever, settings)
+        yield from steering(at, lever, settings.policy, pool.objectives)
 
 
 def _objectives(config: GovernorConfig, at: Path, pool: PoolConfig) -> Iterator[Finding]:
@@ -187,11 +179,11 @@ def _lever(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
             ((*at, "min"), (*at, "max")),
         )
     if lever is Lever.REPLICAS:
-        for key in ("min", "max"):
-            value = getattr(settings, key)
+        values: list[tuple[Path, float]] = [(("min",), settings.min), (("max",), settings.max)]
+        for key, value in [*values, *([(("pin", "value"), pin.value)] if pin is not None else [])]:
             if value != int(value):
                 yield Finding(
-                    (*at, key),
+                    (*at, *key),
                     f"{value:g} is not a whole number of replicas",
                     f"write {int(value)} or {int(value) + 1}",
                 )
@@ -231,6 +223,20 @@ def _twins(config: GovernorConfig) -> Iterator[Finding]:
                 "a workload belongs to one pool",
                 (("pools", first, "workload"),),
             )
+
+
+def _listed(config: GovernorConfig) -> Iterator[Finding]:
+    """A source that lists the replicas itself lists those of pools that there are, and of all of them."""
+    listed = getattr(config.source.settings, "replicas", None)
+    if config.source.kind != "direct" or not isinstance(listed, Mapping):
+        return
+    at: Path = ("source", "replicas")
+    for name in listed:
+        if name not in config.pools:
+            yield Finding((*at, name), f"there is no pool {name!r}", nearest(name, config.pools), (("pools", name),))
+    for name in config.pools:
+        if not listed.get(name):
+            yield Finding(at, f"lists no replica of pool {name}", f"add {name}: [http://host:8000/metrics]")
 
 
 def _budgets(config: GovernorConfig) -> Iterator[Finding]:

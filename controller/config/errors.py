@@ -55,9 +55,24 @@ class ConfigError(InputError):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A contradiction at `path`; `uses` are the other paths that it depends on."""
+
+    path: Path
+    mistake: str
+    mend: str = ""
+    uses: tuple[Path, ...] = ()
+
+
 def dotted(path: Iterable[str | int]) -> str:
-    """`("pools", "a", "objectives", 0)` -> `pools.a.objectives[0]`."""
+    """`("pools", "a", "objectives", 0)` -> `pools.a.objectives[0]`. Keys that would break the line, or write to the
+    terminal, are quoted."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        if isinstance(part, int):
+            text += f"[{part}]"
+            continue
+        shown = part if part.isprintable() and part else repr(part)
+        text += f".{shown}" if text else shown
     return text

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
 
 from controller.config.errors import BadValue
+from controller.config.regex import check_regex
 from controller.config.units import RATE_PATTERN, Duration, Ratio, Within, Written, rate, ratio
 from controller.core.params import Unit
 from controller.core.rules import Rate
@@ -45,12 +46,7 @@ def _matcher(value: object) -> tuple[str, str]:
     if word not in operators or not isinstance(text, str):
         raise BadValue(f"{value!r} is not a label matcher", mend)
     if word.endswith("regex"):
-        try:
-            re.compile(text)
-        except re.error as error:
-            raise BadValue(
-                f"{text!r} is not a regular expression: {error}", "escape special characters with \\"
-            ) from error
+        check_regex(text)
     return (operators[word], text)
 
 
@@ -69,6 +65,8 @@ LabelMatch = Annotated[
 def _label(value: object) -> object:
     if isinstance(value, str) and value and not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", value):
         raise BadValue(f"{value!r} is not a label name", "use letters, digits and _")
+    if value == "__name__":
+        raise BadValue("the name of a metric selects no pool", "remove it; `engine` tells which metrics are read")
     return value
 
 

@@ -58,7 +58,7 @@ def _one(detail: ErrorDetails, model: type[BaseModel]) -> Iterable[tuple[Path, s
         return [(path, f"{given!r} is not a choice", nearest(str(given), options))]
     if kind in _EXPECTED:
         return [(path, f"{_short(given)} is not {_EXPECTED[kind]}", _mend(kind, given))]
-    return [(path, f"{_short(given)}: {detail['msg']}", "")]
+    return [(path, f"{_short(given)}: {detail['msg']}", "see docs/configuration.md")]
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
@@ -143,11 +143,21 @@ def _mend(kind: str, given: object) -> str:
         return f'write "{str(given).lower() if isinstance(given, bool) else given}" in quotes'
     if kind in ("int_type", "int_from_float", "float_type") and isinstance(given, str):
         return "write the number without quotes or unit"
+    if kind in ("int_type", "int_from_float"):
+        return "write a number without a point, such as 4"
+    if kind == "float_type":
+        return "write a number, such as 4"
+    if kind == "finite_number":
+        return "write a number, such as 100"
+    if kind == "bool_type":
+        return "write true or false"
+    if kind == "string_type":
+        return "write a text"
     if kind in ("dict_type", "mapping_type", "model_type"):
         return "write `name: value`, one per line, indented below it"
     if kind in ("tuple_type", "list_type"):
         return "write [a, b] or lines that begin with -"
-    return ""
+    return "see docs/configuration.md"
 
 
 def _short(given: object) -> str:

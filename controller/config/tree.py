@@ -33,6 +33,10 @@ for _tag, _pattern, _first in (
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
 
+_OPENS = (
+    yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken, yaml.BlockSequenceStartToken, yaml.BlockMappingStartToken
+)  # fmt: skip
+_CLOSES = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
 _SCALARS = {f"tag:yaml.org,2002:{tag}" for tag in ("null", "bool", "int", "float", "str")}
 
 
@@ -56,7 +60,7 @@ def parse(text: str) -> Tree:
     """The tree of one YAML document. Never raises for bad text; see `problems`."""
     tree = Tree()
     try:
-        tree.problems.extend(_anchors(text))
+        tree.problems.extend(_refused(text))
         if tree.problems:
             return tree
         loader = _Loader(text)
@@ -68,9 +72,6 @@ def parse(text: str) -> Tree:
         tree.problems.append(
             Problem("", f"not valid YAML: {' '.join(str(error).split())}", "save the file as UTF-8 text")
         )
-        return tree
-    except RecursionError:
-        tree.problems.append(Problem("", "nested too deeply to be read", f"nest at most {_MAX_DEPTH} levels"))
         return tree
     if node is not None:
         tree.data = _build(node, (), tree, loader)
@@ -86,9 +87,14 @@ def _unreadable(error: yaml.MarkedYAMLError) -> Problem:
     return Problem("", f"not valid YAML: {what}", mend, mark.line + 1 if mark else None)
 
 
-def _anchors(text: str) -> list[Problem]:
+def _refused(text: str) -> list[Problem]:
+    """Anchors, aliases, and nesting so deep that reading on would take long and end in a stack overflow."""
     problems = []
+    depth = 0
     for token in yaml.scan(text, Loader=_Loader):
+        depth += isinstance(token, _OPENS) - isinstance(token, _CLOSES)
+        if depth > _MAX_DEPTH:
+            return [Problem("", "nested too deeply", f"nest at most {_MAX_DEPTH} levels", token.start_mark.line + 1)]
         if isinstance(token, (yaml.AnchorToken, yaml.AliasToken)):
             sign = "&" if isinstance(token, yaml.AnchorToken) else "*"
             what = f"the YAML anchor {sign}{token.value} is not allowed"
@@ -99,10 +105,6 @@ def _anchors(text: str) -> list[Problem]:
 def _build(node: yaml.Node, path: Path, tree: Tree, loader: _Loader) -> Any:
     line = node.start_mark.line + 1
     tree.lines.setdefault(path, line)
-    if len(path) > _MAX_DEPTH:
-        at = dotted(path[:4]) + "..."
-        tree.problems.append(Problem(at, "nested too deeply", f"nest at most {_MAX_DEPTH} levels", line))
-        return None
     if isinstance(node, yaml.SequenceNode):
         return [_build(item, (*path, index), tree, loader) for index, item in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):

@@ -12,7 +12,7 @@ KNOWN: dict[Group, dict[str, str]] = {
     Group.SOURCE: {"still": "StillSource"},
     Group.POLICY: {"steady": "Steady", "wheel": "Wheel", "broken": "Broken"},
     Group.ACTUATOR: {"hand": "Hand"},
-    Group.TOOL: {"engines": "engines"},
+    Group.TOOL: {"engines": "engines", "contract": "contract"},
 }
 
 

@@ -1,6 +1,7 @@
 """Small plug-ins for tests of the config and the registry, named as `tests.support.plugins:Class`."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import ClassVar, Literal
 
 from controller.core.model import Lever
@@ -97,7 +98,12 @@ class Bare:
 
 def engines() -> tuple[str, ...]:
     """The tool that names the metric contracts."""
-    return ("sglang", "vllm")
+    return ("dcgm", "sglang", "vllm")
+
+
+def contract(name: str) -> SimpleNamespace:
+    """The tool that gives a contract, as far as the config looks at it."""
+    return SimpleNamespace(scope="platform" if name == "dcgm" else "engine")
 
 
 KNOBS = ("not", "a", "class")

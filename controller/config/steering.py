@@ -1,0 +1,59 @@
+"""What a policy steers by, in the units of its signal. Parameters called `signal`, `statistic`, `upper`, `lower` and
+`target` mean in every policy what they mean in ours."""
+
+from collections.abc import Iterator, Sequence
+
+from controller.config.errors import Finding, Path
+from controller.config.models import ObjectiveConfig
+from controller.config.plugins import Plugin
+from controller.core.latency import STATS
+from controller.core.model import Lever
+from controller.core.signals import INFO, Signal
+
+# Engines take the memory at their start, and one request keeps a GPU busy: neither tells load.
+_SHOWN_ONLY = (Signal.GPU_MEMORY, Signal.GPU_UTILISATION)
+
+
+def steering(at: Path, lever: Lever, policy: Plugin, objectives: Sequence[ObjectiveConfig]) -> Iterator[Finding]:
+    """Contradictions between a policy's parameters, its signal, and the promises of the pool at path `at`."""
+    here: Path = (*at, "levers", lever.value, "policy")
+    name = getattr(policy.settings, "signal", None)
+    promises: tuple[Path, ...] = ((*at, "objectives"),)
+    latencies = [one for one in objectives if INFO[one.signal].latency]
+    if name == "" and not any(not one.klass for one in latencies):
+        yield Finding(
+            (*here, "signal"),
+            "is not given, and the pool promises no latency for all requests to take instead",
+            "name a signal and its target, or promise for example a ttft",
+            promises,
+        )
+    if name == "" and latencies:
+        name = next((one.signal for one in latencies if not one.klass), None)
+    if not isinstance(name, str) or name not in set(Signal):
+        return
+    signal = Signal(name)
+    if signal in _SHOWN_ONLY:
+        mistake = f"{signal} does not tell load and may not steer"
+        yield Finding((*here, "signal"), mistake, "use kv_usage or queue_delay")
+        return
+    if INFO[signal].unit == "ratio":
+        yield from _ratios(here, signal, policy)
+    statistic = getattr(policy.settings, "statistic", None)
+    if INFO[signal].latency and isinstance(statistic, str) and statistic:
+        promised = (one.to_objective().stat for one in latencies if one.signal is signal)
+        known = dict.fromkeys((*(f"p{share * 100:g}" for share in STATS), "mean", *promised))
+        if statistic not in known:
+            yield Finding(
+                (*here, "statistic"),
+                f"{statistic!r} of {signal} is not measured",
+                f"write one of {', '.join(known)}, or promise it to have it measured",
+                promises,
+            )
+
+
+def _ratios(here: Path, signal: Signal, policy: Plugin) -> Iterator[Finding]:
+    for key in ("upper", "lower", "target"):
+        value = getattr(policy.settings, key, None)
+        if isinstance(value, (int, float)) and value > 1:
+            meant = f"write {value / 100:g}" if value <= 100 else "write a share between 0 and 1"
+            yield Finding((*here, key), f"{value:g} is above 1, and {signal} is a ratio", meant)
