@@ -15,7 +15,8 @@ from controller.core.ports import PoolNeeds
 from sources import facts
 from sources.contracts.late import late_facts
 from sources.folding import Fold, Scope, Told, gauges_by_scope, merge
-from sources.frames import Frame, Layout, Values
+from sources.frames import Frame, Layout, SeriesKey, Values
+from sources.numbers import not_a_number
 from sources.selection import Selector, Target
 from sources.splits import CLASS, TENANT
 
@@ -74,6 +75,8 @@ class Increments:
         self._taken = False
         self._replicas: dict[tuple[int, str], _Member] = {}
         self._targets: dict[int, dict[Target, str]] = {}  # per pool: target -> replica
+        self._sighted: dict[int, dict[Target, float]] = {}  # per pool: when a target showed any series of it
+        self._doubts: dict[int, dict[Fact, str]] = {}
         self._reasons: dict[int, Mapping[Fact, str]] = {}
         self._health: dict[Target, bool] = {}
         self._scanned = 0
@@ -100,8 +103,9 @@ class Increments:
         """Whether any series so far belonged to any pool."""
         return bool(self._targets)
 
-    def feed(self, frame: Frame) -> None:
-        """Take in the next frame. Raises ValueError when it is not newer than the one before."""
+    def feed(self, frame: Frame, odd: Iterable[SeriesKey] = ()) -> None:
+        """Take in the next frame; `odd` are series that are absent in it because their value was no number. Raises
+        ValueError when it is not newer than the one before."""
         if self._newest is not None and frame.at <= self._newest:
             raise ValueError(f"frame of {frame.at:.3f} is not newer than the one before, {self._newest:.3f}")
         if self._before is None:
@@ -122,6 +126,7 @@ class Increments:
                 self._add(fold, fold.increments(before, now))
         self._before, self._newest = now, frame.at
         self._remember(fold, frame.at)
+        self._doubts = self._doubt([self._layout.number(key) for key in odd])
 
     def take(self, at: float) -> Observation:
         """Everything since the previous observation, as seen at `at` (not before the newest frame)."""
@@ -172,13 +177,30 @@ class Increments:
             self._replicas[pool, replica] = _Member(target, labels, at)
         for pool, by_target in fold.selection.targets.items():
             self._targets.setdefault(pool, {}).update(by_target)
-        self._health = health = self._read_health()
+            self._sighted.setdefault(pool, {}).update(dict.fromkeys(by_target, at))
+        self._health = self._read_health()
         for place, member in list(self._replicas.items()):
-            if member.seen < at and member.target not in health:
-                del self._replicas[place]  # no longer scraped: the replica is gone, not down
-        for targets in self._targets.values():
-            for target in targets.keys() - health:
-                del targets[target]
+            if member.seen < at and self._left(member.target, member.seen, at):
+                del self._replicas[place]
+        for pool, sighted in self._sighted.items():
+            for target in [target for target, seen in sighted.items() if self._left(target, seen, at)]:
+                del sighted[target], self._targets[pool][target]
+
+    def _left(self, target: Target, seen: float, at: float) -> bool:
+        """Whether a target that was `seen` with a pool's series is no part of the pool any more: it is not scraped (so
+        it is gone, not down), or it is up and has shown none of them for long."""
+        up = self._health.get(target)
+        return up is None or (up and at - seen > self._longest_gap)
+
+    def _doubt(self, odd: Sequence[int]) -> dict[int, dict[Fact, str]]:
+        """Per pool and fact, which of its series are no number."""
+        found: dict[tuple[int, Fact, str], set[str]] = {}
+        for entry in self._selector.select(self._layout, odd).entries if odd else ():
+            found.setdefault((entry.pool, entry.fact, entry.candidate.metric), set()).add(entry.replica)
+        doubts: dict[int, dict[Fact, str]] = {}
+        for (pool, fact, metric), replicas in found.items():
+            doubts.setdefault(pool, {})[fact] = not_a_number(metric, replicas)
+        return doubts
 
     def _read_health(self) -> dict[Target, bool]:
         """Which targets are up, by the series ``up`` of the newest frame."""
@@ -264,6 +286,9 @@ class Increments:
             self._reasons[pool], sources, late = self._told(pool, fold)
         else:
             failed = dict.fromkeys(need.facts, f"no series matches the selector of pool {need.pool}")
+        doubts = self._doubts.get(pool, {})
+        read = own.histograms.keys() | own.counters.keys() | own.gauges.keys()
+        failed |= {fact: why for fact, why in doubts.items() if fact not in read}
         return PoolFacts(
             histograms=own.histograms,
             counters=own.counters,
@@ -277,6 +302,7 @@ class Increments:
             sources=sources,
             late=late,
             unsupported=self._reasons.get(pool, {}),
+            partial="; ".join(sorted({why for fact, why in doubts.items() if fact in read})),
             failed=failed,
             targets_up=sum(health.get(target, False) for target in targets) if health else None,
             targets_down=sum(not health.get(target, True) for target in targets),

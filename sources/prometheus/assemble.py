@@ -12,6 +12,7 @@ from itertools import accumulate
 from controller.core.facts import Kind
 from controller.core.observation import HistogramIncrement
 from controller.core.ports import PoolNeeds
+from sources.numbers import not_a_number
 from sources.prometheus.errors import BadAnswer
 from sources.prometheus.family import ByLabels, ByWorkload
 from sources.prometheus.plan import Part, Question, split_labels
@@ -19,7 +20,6 @@ from sources.prometheus.promql import PART
 from sources.prometheus.targets import Targets
 from sources.prometheus.transport import Row
 
-_NAMED = 3  # replicas that a sentence names
 _AMBIGUOUS = "the endpoint serves several pools and this metric does not name the model"
 Edges = Mapping[str, frozenset[float]]  # part -> edges that all series have, as on the wire
 
@@ -82,13 +82,6 @@ def values(
         if of.number is None and of.histogram is None:
             of.problem = of.gap
     return found
-
-
-def not_a_number(metric: str, members: Collection[str]) -> str:
-    """The sentence for a pool: which of its replicas (or parts of a split) gave NaN or an infinity."""
-    named = sorted(set(members) - {""})
-    of = f" of {', '.join(named[:_NAMED])}" if named else ""
-    return f"{metric}{of}{f' and {len(named) - _NAMED} more' if len(named) > _NAMED else ''} is not a number"
 
 
 def _lost(

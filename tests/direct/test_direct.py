@@ -7,6 +7,7 @@ import pytest
 
 from controller.core.errors import InputError
 from controller.core.facts import Fact
+from controller.core.observation import Observation, PoolFacts
 from controller.core.ports import Matcher, PoolNeeds
 from sources.direct import DirectConfig, DirectSource
 from tests.support.prometheus import free_port
@@ -61,6 +62,51 @@ def test_no_answer_at_all_is_an_error_and_not_an_idle_pool(target: Target) -> No
     direct.close()
     assert observation.pools == {}
     assert "answered 500" in observation.error
+
+
+def test_what_is_counted_while_nobody_answers_comes_with_the_next_answer(target: Target) -> None:
+    direct = source(target.address)
+    seen: list[Observation] = []
+    for second, finished in enumerate([10, 15, None, None, 45]):
+        target.page = None if finished is None else page(finished)
+        seen.append(direct.observe(1000.0 + second, 5.0))
+    direct.close()
+    assert [bool(one.error) for one in seen] == [False, False, True, True, False]
+    assert [one.since for one in seen] == [None, 1000.0, 1001.0, 1001.0, 1001.0]
+    assert seen[-1].pools["llama"].counters[Fact.FINISHED] == 30.0
+
+
+def test_an_outage_that_no_window_spans_is_not_bridged(target: Target) -> None:
+    direct = source(target.address)
+    for at, shown in ((1000.0, page(10)), (1015.0, page(15)), (1030.0, None)):
+        target.page = shown
+        direct.observe(at, 5.0)
+    target.page = page(900)
+    back = direct.observe(1330.0, 5.0)
+    direct.close()
+    assert (back.since, back.pools["llama"].counters) == (None, {})
+
+
+def test_a_queue_without_a_number_is_no_short_queue(target: Target) -> None:
+    target.page = page(1)
+    with scraped() as other:
+        direct = source(target.address, other.address)
+        seen: list[PoolFacts] = []
+        for shown in (page(1), page(1).replace("} 1\n", "} NaN\n", 1), page(1)):
+            other.page = shown
+            seen.append(direct.observe(1000.0 + len(seen), 5.0).pools["llama"])
+        direct.close()
+    assert [one.gauges[Fact.RUNNING] for one in seen] == [2.0, 1.0, 2.0]
+    assert [one.partial for one in seen] == ["", f"vllm:num_requests_running of {other.address} is not a number", ""]
+
+
+def test_no_number_at_all_is_a_failed_fact(target: Target) -> None:
+    direct = source(target.address)
+    target.page = page(1).replace("} 1\n", "} +Inf\n", 1)
+    pool = direct.observe(1000.0, 5.0).pools["llama"]
+    direct.close()
+    assert Fact.RUNNING not in pool.gauges
+    assert pool.failed == {Fact.RUNNING: f"vllm:num_requests_running of {target.address} is not a number"}
 
 
 def test_a_hanging_replica_costs_its_own_time_only(target: Target) -> None:

@@ -238,6 +238,14 @@ def test_a_fleet_that_left_is_forgotten_and_one_that_is_down_is_not(watch: Watch
     assert (sorted(pool.replicas), pool.targets_up, pool.targets_down) == (["p0"], 0, 1)
 
 
+def test_a_fleet_that_left_together_is_forgotten_too(watch: Watch, fleet: Fleet) -> None:
+    watch.pool()
+    fleet.serves, fleet.up = {}, {}
+    for _ in range(45):
+        assert Fact.WAITING not in watch.pool().gauges
+    assert watch.pool().replicas == {}
+
+
 def test_no_target_leaves_while_nobody_can_look(watch: Watch, fleet: Fleet) -> None:
     watch.pool()
     fleet.broken = ["timestamp"]

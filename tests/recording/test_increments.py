@@ -75,6 +75,20 @@ def test_a_vanished_pod_takes_nothing_back() -> None:
     assert set(pool.replicas) == {"a"}
 
 
+def test_a_replica_that_is_up_but_no_longer_serves_the_model_ages_and_then_leaves() -> None:
+    scrapes = {at: UP + tokens(at) + UP_B + (tokens(5, B) if at == 0 else "") for at in range(0, 331, 15)}
+    seen = {int(one.at): one.pools["p"] for one in run(scrapes)}
+    assert (seen[300].replicas["b"].up, seen[300].replicas["b"].age, seen[300].targets_up) == (True, 300, 2)
+    assert (set(seen[315].replicas), seen[315].targets_up) == ({"a"}, 1)
+
+
+def test_a_replica_that_is_down_for_long_is_still_told_as_down() -> None:
+    down = 'up{job="j",instance="b"} 0;'
+    scrapes = {at: UP + tokens(at) + (UP_B + tokens(5, B) if at == 0 else down) for at in range(0, 601, 15)}
+    pool = run(scrapes)[-1].pools["p"]
+    assert (pool.replicas["b"].up, pool.targets_down) == (False, 1)
+
+
 def test_a_replica_whose_scrape_fails_is_down_and_ages() -> None:
     scrapes = {0: UP + tokens(10) + UP_B + tokens(5, B), 15: UP + tokens(25) + 'up{job="j",instance="b"} 0;'}
     pool = between(scrapes)
