@@ -6,9 +6,9 @@ from controller.core.facts import Fact
 from controller.core.observation import HistogramIncrement, PoolFacts
 from controller.core.reading import Reading, State, unsupported
 from controller.core.tally import Endings, endings
-from controller.core.windows import History
+from controller.core.windows import NEWEST, History
 
-STUCK_SCRAPES = 4  # a replica that holds work and moved nothing over this many scrapes is stuck
+STUCK_SCRAPES = NEWEST  # a replica that holds work and moved nothing over this many scrapes is stuck
 _HOLDS_WORK = (Fact.WAITING, Fact.RUNNING)
 _OWN = frozenset({State.CENSORED, State.SATURATED_TOP, State.UNSUPPORTED})  # states that say more than doubt does
 

@@ -57,8 +57,8 @@ class PoolMeter:
 
     def __init__(self, spec: PoolSpec) -> None:
         self.spec = spec
-        keep = max([spec.window, queueing.ADMIT_WINDOW, QUEUE_MEMORY, *(o.window for o in spec.objectives)])
-        self.history = History(keep)
+        reach = max([spec.window, queueing.ADMIT_WINDOW, *(o.window for o in spec.objectives)])
+        self.history = History(max(reach, QUEUE_MEMORY), reach)
         self.classes = frozenset(o.klass for o in spec.objectives if o.klass)
         self.budgets = {o.name: BudgetLedger(o.share) for o in spec.objectives if o.share is not None}
         self.lengths = lengths.NONE
@@ -66,8 +66,8 @@ class PoolMeter:
 
     def adopt(self, previous: "PoolMeter") -> None:
         """Carry over what still means the same; a changed share would make another budget of the same counts."""
-        keep = self.history.keep
-        self.history, self.history.keep = previous.history, keep
+        own, self.history = self.history, previous.history
+        self.history.stretch(own.keep, own.reach)
         self.lengths = previous.lengths
         for objective in self.spec.objectives:
             same = objective in previous.spec.objectives and (

@@ -6,12 +6,13 @@ the core keeps state outside a frozen value.
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from controller.core.facts import Fact
 from controller.core.histogram import add
 from controller.core.observation import Facts, HistogramIncrement
 
+NEWEST = 4  # entries that are whole, however long the ticks
 FILLED = 0.9  # share of a window that the unbroken stretch must have for the window to count as full
 
 
@@ -44,11 +45,16 @@ class ReplicaEntry:
 
 
 class History:
-    """Entries of one pool, newest last, as far back as `keep` seconds."""
+    """Entries of one pool, newest last, as far back as `keep` seconds.
 
-    def __init__(self, keep: float) -> None:
-        self.keep = keep
+    Windows reach back `reach` seconds. Entries before that are thinned: they keep counters, gauges and how many samples
+    there were, and of replicas who was there and which gauges it told; the rest would be most of a daemon's memory.
+    """
+
+    def __init__(self, keep: float, reach: float) -> None:
+        self.keep, self.reach = keep, reach
         self.entries: deque[Entry] = deque()
+        self._thin = 0  # entries that are thinned, the oldest ones
         self.filled_since: float | None = None
         self.anchor: Entry | None = None
 
@@ -66,6 +72,22 @@ class History:
         self.entries.append(entry)
         while self.entries and self.entries[0].at <= entry.at - self.keep:
             self.entries.popleft()
+            self._thin = max(0, self._thin - 1)
+        # One more than the windows reach, for what was in flight when they began.
+        while self._thin < len(self.entries) - NEWEST and self.entries[self._thin + 1].at < entry.at - self.reach:
+            older = self.entries[self._thin - 1] if self._thin else None
+            self.entries[self._thin] = _thinned(self.entries[self._thin], older)
+            self._thin += 1
+
+    def stretch(self, keep: float, reach: float) -> None:
+        """Keep other spans from now on. What longer windows would need of thinned entries is gone, so they go too."""
+        if reach > self.reach and self._thin:
+            for _ in range(self._thin):
+                self.entries.popleft()
+            self._thin = 0
+            if self.filled_since is not None:
+                self.filled_since = max(self.filled_since, self.entries[0].since)
+        self.keep, self.reach = keep, reach
 
     def within(self, now: float, window: float) -> Iterator[Entry]:
         """Entries of which at least half lies inside (now - window, now], newest first, so that ticks with jitter
@@ -122,3 +144,16 @@ class History:
             for fact, value in entry.counters.items():
                 sums[fact] = sums.get(fact, 0.0) + value
         return sums
+
+
+def _thinned(entry: Entry, older: Entry | None) -> Entry:
+    """`older` is the thinned entry before it: mostly the same replicas tell the same, and the two can share that."""
+    replicas = entry.replicas
+    if older is not None and _alike(older.replicas, replicas):
+        replicas = older.replicas
+    counts = {fact: HistogramIncrement((), (), h.count, h.sum) for fact, h in entry.histograms.items()}
+    return replace(entry, histograms=counts, replicas=replicas, classes={})
+
+
+def _alike(one: Mapping[str, ReplicaEntry], other: Mapping[str, ReplicaEntry]) -> bool:
+    return one.keys() == other.keys() and all(one[name].gauges.keys() == other[name].gauges.keys() for name in one)
