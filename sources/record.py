@@ -52,5 +52,5 @@ def record(
                 f"{config.url} has nothing of pools {', '.join(need.pool for need in needs)} from {span}; check the "
                 "range and the selectors"
             )
-    notes = (f"at {empty} steps there was nothing at all; they are a hole",) if empty else ()
+    notes = (f"at {empty} step{'' if empty == 1 else 's'} there was nothing at all, which is a hole",) if empty else ()
     return Imported(out, "", len(seen), len(layout), seen[0], seen[-1], step, notes)

@@ -12,7 +12,7 @@ import typer
 
 from controller import registry
 from controller.cli.outputs import to_file, to_file_or_folder
-from controller.cli.terminal import out, progress, warn
+from controller.cli.terminal import out, progress, say, warn
 from controller.cli.times import parse_duration, parse_time
 from controller.config import GovernorConfig, load, pool_needs
 from controller.core.errors import InputError
@@ -58,6 +58,7 @@ def record_range(
         raise InputError("--to: is not later than --from; the range is empty")
     needs = pool_needs(config)
     reach = prometheus_settings(config, prometheus)
+    say(f"asking {prometheus or 'the Prometheus of the config'}")
     with progress("recording") as bar:
         task = bar.add_task("", total=None) if bar is not None else None
 

@@ -1,6 +1,9 @@
 """Credentials of one request, read when they are needed so that a rotated token is used at once."""
 
 import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from requests import PreparedRequest
@@ -23,6 +26,40 @@ class Credentials(AuthBase):
         elif self._config.password is not None:
             HTTPBasicAuth(self._config.username.encode(), reveal(self._config.password).encode())(request)
         return request
+
+
+def check_files(config: PrometheusConfig) -> None:
+    """See at once that the files for TLS are there and hold what they should: requests tells it with the first query,
+    and then of a path only. Raises Refused naming the key."""
+    context = ssl.create_default_context()
+    if config.ca:
+        folder = Path(config.ca).is_dir()
+        with _file("ca", config.ca):
+            context.load_verify_locations(None if folder else config.ca, config.ca if folder else None)
+    if config.cert:
+        with _file("cert", config.cert):
+            Path(config.cert).read_bytes()
+        if config.key:
+            with _file("key", config.key):
+                Path(config.key).read_bytes()
+        with _file("cert", config.cert):
+            context.load_cert_chain(config.cert, config.key or None, _no_password)
+
+
+@contextmanager
+def _file(key: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLError as error:
+        what = "certificate with its private key" if key == "cert" else "certificate"
+        raise Refused(f"source.{key}: {path} holds no {what} in PEM ({error.reason or error})") from error
+    except OSError as error:
+        raise Refused(f"source.{key}: {path} cannot be read: {error.strerror or error}; check the path") from error
+
+
+def _no_password() -> str:
+    """Instead of OpenSSL's question at the terminal, which no daemon can answer."""
+    return ""
 
 
 def reveal(ref: SecretRef) -> str:

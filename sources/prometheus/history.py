@@ -21,7 +21,8 @@ from sources.prometheus.transport import Transport
 
 _PAGE = 400_000  # samples in one answer
 _STEPS = 10_000  # Prometheus refuses more than 11,000 per series
-_BUDGET = 120.0  # seconds for one page; nobody waits for a tick here
+_BUDGET = 30.0  # seconds for one page
+_FIRST = 10.0  # seconds for a sign of life: whoever typed the command waits for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ def read_range(
     steps = math.floor((end - start) / step + 1e-9) + 1
     transport = Transport(config)
     try:
+        transport.query("vector(1)", end, _FIRST)
         wants = _wants(transport, needs, start, end)
         width = _width(transport, wants, start, end)
         for first in range(0, steps, width):

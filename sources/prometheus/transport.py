@@ -7,6 +7,7 @@ dropped), so it gets a session of ours, which is a public argument of its constr
 import io
 import json
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from prometheus_api_client.prometheus_connect import PrometheusConnect
 
 from sources.body import read_body
 from sources.bounded import BoundedAdapter
-from sources.prometheus.auth import Credentials
+from sources.prometheus.auth import Credentials, check_files
 from sources.prometheus.config import PrometheusConfig
 from sources.prometheus.errors import BadAnswer, BadQuery, PrometheusError, Refused, TimedOut, Unreachable
 
@@ -52,6 +53,7 @@ class Transport:
     """Queries to one Prometheus. Safe to use from several threads."""
 
     def __init__(self, config: PrometheusConfig) -> None:
+        check_files(config)
         self._url = config.url.rstrip("/")
         self._connect = config.connect_timeout
         self._session = _BoundedSession(config.max_bytes)
@@ -278,5 +280,7 @@ def _head(body: bytes) -> str:
 
 
 def _short(error: Exception) -> str:
-    text = str(error.__cause__ or error)
+    """The reason behind the wrappings of requests and urllib3."""
+    wrapped = error.args[0] if error.args else error
+    text = re.sub(r"^\w+\([^)]*\): ", "", str(getattr(wrapped, "reason", None) or error.__cause__ or error))
     return text if len(text) <= 200 else f"{text[:200]}..."

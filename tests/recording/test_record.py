@@ -109,7 +109,7 @@ def test_time_before_the_first_scrape_is_a_hole_and_not_a_fleet_at_rest(
 ) -> None:
     start = kept[0][0] - 60
     done: Imported = registry.tool("record")(server, [NEED], start, kept[0][0] + 20, STEP, tmp_path / "r.jsonl.gz")
-    assert done.notes == ("at 12 steps there was nothing at all; they are a hole",)
+    assert done.notes == ("at 12 steps there was nothing at all, which is a hole",)
     eyes = RecordingSource(RecordingConfig(str(done.path)), [NEED])
     before: Observation = eyes.observe(start, 1)
     assert "it begins at" in before.error
