@@ -16,8 +16,8 @@ from sources import facts
 from sources.contracts.late import late_facts
 from sources.folding import Fold, Scope, Told, gauges_by_scope, merge
 from sources.frames import Frame, Layout, SeriesKey, Values
-from sources.numbers import not_a_number
 from sources.selection import Selector, Target
+from sources.sentences import not_a_number
 from sources.splits import CLASS, TENANT
 
 # A counter that was not read for longer than this says when nothing happened in between; what was added is dropped.

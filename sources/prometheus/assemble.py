@@ -12,13 +12,13 @@ from itertools import accumulate
 from controller.core.facts import Kind
 from controller.core.observation import HistogramIncrement
 from controller.core.ports import PoolNeeds
-from sources.numbers import not_a_number
 from sources.prometheus.errors import BadAnswer
 from sources.prometheus.family import ByLabels, ByWorkload
 from sources.prometheus.plan import Part, Question, split_labels
 from sources.prometheus.promql import PART
 from sources.prometheus.targets import Targets
 from sources.prometheus.transport import Row
+from sources.sentences import not_a_number
 
 _AMBIGUOUS = "the endpoint serves several pools and this metric does not name the model"
 Edges = Mapping[str, frozenset[float]]  # part -> edges that all series have, as on the wire

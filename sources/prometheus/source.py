@@ -1,7 +1,7 @@
 """PrometheusSource: one observation of the whole fleet per tick, within one deadline."""
 
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from sources.prometheus.plan import Question, questions, sightings
 from sources.prometheus.pools import Gathered, pool_facts
 from sources.prometheus.promql import one_of, selector
 from sources.prometheus.rules import recorded
+from sources.prometheus.silence import Silence
 from sources.prometheus.targets import Targets
 from sources.prometheus.transport import Answer, Transport
 
@@ -58,6 +59,7 @@ class PrometheusSource:
         self._transport = Transport(config)
         self._eyes = [_Eyes(family) for family in families(needs)]
         self._targets = Targets()
+        self._silence = Silence()
         self._since: float | None = None
         self._read_at: dict[_Key, float] = {}  # when each question was last answered: a failed one loses nothing
 
@@ -75,12 +77,14 @@ class PrometheusSource:
             gathered = self._ask(moment, until, anew=since is None)
         except PrometheusError as error:
             return Observation(at, since, error=str(error))
-        gathered.doubts = doubts
         gathered.warnings |= warnings
         if gathered.failures and not gathered.answered:
             return Observation(at, since, error=next(iter(gathered.failures.values())))
         self._since = at
         seats = self._targets.by_pool()
+        for name, got in gathered.got.items():
+            doubts[name] |= self._silence.of(name, got, seats.get(name, {}), moment)
+        gathered.doubts = doubts
         pools = {
             pool.pool: pool_facts(
                 pool, gathered, seats.get(pool.pool, {}), self._targets.has_up, moment, lag, since is not None
@@ -138,19 +142,19 @@ class PrometheusSource:
             return True  # nothing there costs nothing to ask, and something may have started
         return not eyes.looked_at <= moment < eyes.looked_at + self._config.refresh
 
-    def _sight(self, moment: float, until: float) -> tuple[dict[str, set[str]], set[str]]:
+    def _sight(self, moment: float, until: float) -> tuple[defaultdict[str, set[str]], set[str]]:
         """See which targets there are, before asking anything that depends on it. Gives the doubts of each pool, and
         the warnings."""
+        doubts: defaultdict[str, set[str]] = defaultdict(set)
         asked = {str(i): query for i, eyes in enumerate(self._eyes) if (query := sightings(eyes.family, eyes.found))}
         if not asked and not self._targets.known:
-            return {}, set()
+            return doubts, set()
         engines = [(str(i), eyes) for i, eyes in enumerate(self._eyes) if not eyes.family.platform]
         jobs = {job for _, eyes in engines for job in eyes.found.jobs} | {job for job, _ in self._targets.known}
         health = (*one_of("job", jobs),)
         asked["up"] = f"{selector('up', health)} or {selector('process_start_time_seconds', health)}"
         answers = self._all(asked, moment, until)
         first = self._since is None
-        doubts: dict[str, set[str]] = {}
         warnings: set[str] = set()
         # Where nothing exists there is nothing to be asked, and nothing is the answer.
         sighted = {pool.pool for key, eyes in engines if key not in asked for pool in eyes.family.pools}
@@ -158,7 +162,7 @@ class PrometheusSource:
             if isinstance(answer, PrometheusError):  # the targets of before stay, and age
                 what = "targets are up" if key == "up" else "samples are stale"
                 for pool in self._needs if key == "up" else self._eyes[int(key)].family.pools:
-                    doubts.setdefault(pool.pool, set()).add(f"which {what} could not be read: {answer}")
+                    doubts[pool.pool].add(f"which {what} could not be read: {answer}")
                 continue
             warnings.update(answer.warnings)
             if key != "up":

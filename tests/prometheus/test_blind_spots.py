@@ -35,13 +35,14 @@ def target(pod: str, model: str = "m") -> dict[str, str]:
 
 class Fleet:
     """Answers as Prometheus would for pods that each have 5 requests waiting. `serves` is what each pod shows, `odd`
-    the value of a pod's waiting gauge, `broken` words of queries that fail."""
+    the value of a pod's gauges, `broken` words of queries that fail, `mute` a gauge and the pods that lack it."""
 
     def __init__(self) -> None:
         self.serves: dict[str, tuple[str, ...]] = dict.fromkeys(PODS, ("m",))
         self.up = dict.fromkeys(PODS, "1")
         self.odd: dict[str, str] = {}
         self.broken: Sequence[str] = ()
+        self.mute: tuple[str, frozenset[str]] = ("-", frozenset())
         self.histogram: Rows = [({"le": "1.0"}, "6"), ({"le": "+Inf"}, "8"), ({}, "9")]
         self.at = START
 
@@ -63,7 +64,8 @@ class Fleet:
             return vector([({"model_name": "m", **labels}, value) for labels, value in self.histogram])
         if "request_success" in query:
             return vector([({"model_name": "m"}, self.odd.get("all", "7"))])
-        return vector([(row, self.odd.get(row["pod"], value)) for row, value in self.rows("5")])
+        silent = self.mute[1] if self.mute[0] in query else ()
+        return vector([(r, self.odd.get(r["pod"], value)) for r, value in self.rows("5") if r["pod"] not in silent])
 
 
 @pytest.fixture
@@ -154,6 +156,28 @@ def test_the_number_that_another_pool_lacks_makes_no_doubt(api: Api, fleet: Flee
     watch.source.close()
     assert seen.pools["m"].partial == ""
     assert Fact.WAITING in seen.pools["other"].failed
+
+
+# --- nothing where something was ---
+
+
+@pytest.mark.parametrize("metric", ["num_requests_running", "num_requests_waiting"])
+def test_queues_that_vanished_are_no_short_queue_before_their_age_tells(
+    watch: Watch, fleet: Fleet, metric: str
+) -> None:
+    assert watch.pool().partial == ""
+    fleet.mute = (metric, frozenset({"p2", "p3"}))
+    for _ in range(20):
+        assert watch.pool().partial == f"vllm:{metric}: nothing from p2, p3, which told it before"
+    assert watch.pool().partial == "", "what was never going to come back is not waited for"
+
+
+def test_a_replica_that_left_or_is_down_is_not_called_silent(watch: Watch, fleet: Fleet) -> None:
+    watch.pool()
+    del fleet.serves["p2"], fleet.up["p2"]
+    fleet.serves["p3"], fleet.up["p3"] = (), "0"
+    pool = watch.pool()
+    assert (pool.partial, pool.targets_down) == ("", 1)
 
 
 # --- counters that were not read ---
