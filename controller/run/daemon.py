@@ -6,7 +6,7 @@ turns red after three intervals, and the process is restarted.
 
 Threads: the main one schedules; one worker ticks; one does housekeeping, so that a slow tick delays no look at the
 config; one waits for signals; HTTP has its own. A reload and a tick exclude each other by one lock, so that loops are
-swapped between ticks.
+swapped between ticks. At the end nobody is waited for without limit.
 """
 
 import queue
@@ -30,11 +30,13 @@ from controller.config import ConfigError, GovernorConfig, Problem, config_hash,
 from controller.config.errors import dotted
 from controller.run import logs, memory
 from controller.run.assembly import RunMode, assemble, own_version
-from controller.run.http import Server
+from controller.run.http import ListenError, Server
+from controller.run.leave import bounded, leave
+from controller.run.ledger import LedgerError
 from controller.run.loop import ControlLoop
 from controller.run.metrics import Metrics
 from controller.run.narrate import Narrator
-from controller.run.reload import ConfigWatch, problems_of
+from controller.run.reload import ConfigWatch, Retry, problems_of
 from controller.run.settings import LeverSettings, Loop, Settings
 from controller.run.slots import Missed, Slots
 from controller.run.status import Board
@@ -43,6 +45,9 @@ C = TypeVar("C")
 L = TypeVar("L", bound=Loop)
 
 _POLL = 2.0  # seconds between two looks at the config file
+_GRACE = 20.0  # seconds for a running tick to end: Kubernetes kills 30 seconds after it asked
+_CLOSING = 3.0  # seconds for connections and files to be closed
+_PASSING = (ListenError, LedgerError, OSError)  # reasons for which a config may be usable later as it is
 
 
 class SlotTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler ships no types
@@ -75,11 +80,13 @@ class Daemon(Generic[C, L]):
         version: str,
         mode: str,
         poll: float = _POLL,
+        grace: float = _GRACE,
     ) -> None:
-        self._load, self._build, self._describe, self._poll = load, build, describe, poll
+        self._load, self._build, self._describe, self._poll, self._grace = load, build, describe, poll, grace
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger()
         self._narrator = Narrator(self._log)
-        self._watch = ConfigWatch(path)
+        self._watch, self._retry = ConfigWatch(path), Retry(poll)
+        self._rejected: tuple[str, ...] = ()
         config = load()
         settings = describe(config)
         started = time.time()
@@ -94,7 +101,7 @@ class Daemon(Generic[C, L]):
         self._between = threading.Lock()  # held by a tick, and by the swap of loops
         self._reloading = threading.Lock()
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()  # its put is safe in a signal handler
-        self._ended = threading.Event()
+        self._hangup, self._stopping, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._newest = 0.0  # slot of the newest tick
         self._slots = Slots(settings.interval)
         self._counter = Missed(self._slots)
@@ -129,19 +136,22 @@ class Daemon(Generic[C, L]):
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            self._loop.close()
-            self._server.close()
+            bounded(self._loop.close, _CLOSING, "loop")
+            bounded(self._server.close, _CLOSING, "http")
         self._log.info("stopped")
         return 0
 
     def stop(self) -> None:
-        """Asks the daemon to end after the running tick. Returns at once; from any thread."""
+        """Asks the daemon to end after the running tick, which sends nothing any more. Returns at once; from any
+        thread."""
         self._signals.put(signal.SIGTERM)
 
     # --- ticking -------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         with self._between:
+            if self._stopping.is_set():
+                return
             at = self._slots.at(time.time())
             self._missed(self._counter.ran(at), at)
             if at <= self._newest:
@@ -187,6 +197,8 @@ class Daemon(Generic[C, L]):
                 if settings.listen != self._server.listen:
                     server = self._listen(settings)
                 with self._between:
+                    if self._stopping.is_set():
+                        return False
                     previous, self._loop = self._loop, self._build(config, self._loop)
                     self._adopt_settings(settings)
             except Exception as problem:  # noqa: BLE001 - whatever a plug-in raises, the previous config stays in force
@@ -194,6 +206,8 @@ class Daemon(Generic[C, L]):
                     server.close()
                 self._reject(problem)
                 return False
+            self._retry.forget()
+            self._rejected = ()
             self._metrics.reloaded("done")
             self._log.info("config_reloaded", hash=settings.config_hash)
             if server is not None:
@@ -210,7 +224,11 @@ class Daemon(Generic[C, L]):
         problems = problems_of(problem)
         self._metrics.reloaded("invalid")
         self._board.rejected(problems)
-        self._log.error("config_rejected", problems=list(problems), mend="the previous config stays in force")
+        if isinstance(problem, _PASSING):
+            self._retry.failed(time.monotonic())
+        if problems != self._rejected:  # a retry that fails for the same reason is no news
+            self._log.error("config_rejected", problems=list(problems), mend="the previous config stays in force")
+        self._rejected = problems
 
     def _adopt_settings(self, settings: Settings) -> None:
         now = time.time()
@@ -222,7 +240,15 @@ class Daemon(Generic[C, L]):
             self._scheduler.reschedule_job("tick", trigger=SlotTrigger(self._slots))
 
     def _look(self) -> None:
-        if self._watch.changed():
+        asked = self._hangup.is_set()
+        self._hangup.clear()
+        if asked:
+            self._watch.accept()
+        if asked or self._watch.changed():
+            self._retry.forget()
+            self._rejected = ()
+            self.reload()
+        elif self._retry.due(time.monotonic()):
             self.reload()
 
     def _listen(self, settings: Settings) -> Server:
@@ -243,13 +269,34 @@ class Daemon(Generic[C, L]):
 
     def _attend(self) -> None:
         """Acts on signals outside the handler: shutting the scheduler down inside it could wait for a lock that the
-        interrupted main thread holds."""
-        while (number := self._signals.get()) == signal.SIGHUP:
-            self._watch.accept()
-            self.reload()
+        interrupted main thread holds. A reload is left to housekeeping, so that it cannot keep us from stopping."""
+        while (number := self._calmed(self._signals.get())) == signal.SIGHUP:
+            self._hangup.set()
+            self._scheduler.modify_job("look", next_run_time=datetime.now(UTC))
+        self._stopping.set()
+        self._loop.stop()
         self._log.info("stopping", signal=signal.Signals(number).name)
-        self._scheduler.shutdown(wait=True)
+        self._scheduler.shutdown(wait=False)
+        until = time.monotonic() + self._grace
+        while not (calm := self._between.acquire(timeout=0.1)):
+            if time.monotonic() > until or not self._signals.empty():  # whoever asks twice does not want to wait
+                break
+        if calm:
+            self._between.release()
+        else:
+            self._log.error("tick_abandoned", mend="what it left open is verified by the next process")
         self._ended.set()
+
+    def _calmed(self, number: int) -> int:
+        """A storm of SIGHUP counts as one; it is over after a moment without."""
+        for _ in range(20):
+            if number != signal.SIGHUP:
+                break
+            try:
+                number = self._signals.get(timeout=self._poll / 10)
+            except queue.Empty:
+                break
+        return number
 
 
 def run(config_path: Path, dry_run: bool) -> int:
@@ -271,7 +318,7 @@ def run(config_path: Path, dry_run: bool) -> int:
 
     daemon = Daemon(path=config_path, load=read, build=build, describe=describe, version=own_version(), mode=mode.value)
     memory.settle()
-    return daemon.run()
+    return leave(daemon.run())
 
 
 def describe(config: GovernorConfig) -> Settings:

@@ -45,7 +45,11 @@ class Watched:
     # --- the source side
 
     def observe(self, at: float, deadline: float) -> Observation:
-        self._last = self._source.observe(at, deadline)
+        try:
+            self._last = self._source.observe(at, deadline)
+        except Exception as error:
+            self._last = Observation(at, None, error=raised(error))
+            raise
         return self._last
 
     def close(self) -> None:
@@ -68,7 +72,8 @@ class Watched:
     def _read(self, pool: str, now: float) -> TargetState:
         facts = self._last.pools.get(pool) if self._last is not None else None
         if facts is None:
-            return TargetState(None, error="nothing was seen of this pool")
+            failed = self._last.error if self._last is not None else ""
+            return TargetState(None, error=failed or "nothing was seen of this pool")
         ready = _ready(facts)
         wanted = facts.gauges.get(Fact.WANTED_REPLICAS, ready)
         if wanted is None:
@@ -79,6 +84,11 @@ class Watched:
             return TargetState(wanted, ready)
         since = self._pending_since.setdefault(pool, now)
         return TargetState(wanted, ready, (Pending(int(missing), Phase.REQUESTED, since),))
+
+
+def raised(error: Exception) -> str:
+    """What a source that breaks its promise leaves in its observation."""
+    return f"the source raised {type(error).__name__}: {error}"
 
 
 def _ready(facts: PoolFacts) -> float | None:

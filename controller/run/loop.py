@@ -20,6 +20,7 @@ from controller.core.observation import Observation
 from controller.core.ports import Actuator, Estimate, LedgerFull, Policy, Source
 from controller.core.rules import FleetRules
 from controller.run import codec
+from controller.run.ends import raised
 from controller.run.hands import Hands
 from controller.run.logs import Edges
 
@@ -164,7 +165,7 @@ class ControlLoop:
             seen = self.parts.source.observe(at, self.parts.deadline)
         except Exception as error:  # noqa: BLE001 - a plug-in that breaks its promise must not end the loop
             self._edges.crashed("source", "source_raised", at=at, error=error)
-            return Observation(at, None, error=f"the source raised {type(error).__name__}: {error}")
+            return Observation(at, None, error=raised(error))
         self._edges.fine("source", "source_answers_again", at=at)
         return seen
 

@@ -37,6 +37,8 @@ class Narrator:
     def _targets(self, result: TickResult, at: float) -> None:
         for target, state in result.snapshot.targets.items():
             name = str(target)
+            if state.error and state.error == result.snapshot.error:
+                continue  # read off the source, whose failure has been told
             if state.error:
                 self.edges.failing((target, "read"), "target_unreadable", at=at, target=name, error=state.error)
             else:

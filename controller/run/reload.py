@@ -1,4 +1,4 @@
-"""Watches a config file for changed content, and puts what is wrong with it into lines.
+"""Watches a config file for changed content, puts what is wrong with it into lines, and knows when to try again.
 
 Content, not times: a ConfigMap update swaps a symlink two folders up, editors replace the file, and coarse clocks give
 two versions the same mtime. The file is small, so reading it every few seconds is the cheapest thing that is right.
@@ -9,12 +9,36 @@ from pathlib import Path
 
 from controller.config.errors import ConfigError
 
+_LONGEST = 300.0  # seconds between two tries
+
 
 def problems_of(problem: Exception) -> tuple[str, ...]:
     """One line per mistake, never empty."""
     if isinstance(problem, ConfigError) and problem.problems:
         return tuple(str(one) for one in problem.problems)
     return (f"{type(problem).__name__}: {problem}",)
+
+
+class Retry:
+    """When a reload that failed for a reason that may pass (an address that is taken, a disk that is full) is tried
+    again: after 2, 4, 8, ... looks, at last every 5 minutes."""
+
+    def __init__(self, look: float) -> None:
+        self._look = look
+        self._wait = 0.0
+        self._at: float | None = None
+
+    def due(self, now: float) -> bool:
+        """Whether it is time; monotonic seconds."""
+        return self._at is not None and now >= self._at
+
+    def failed(self, now: float) -> None:
+        self._wait = min(max(2 * self._wait, 2 * self._look), _LONGEST)
+        self._at = now + self._wait
+
+    def forget(self) -> None:
+        """It worked, or there is another config to try."""
+        self._wait, self._at = 0.0, None
 
 
 class ConfigWatch:

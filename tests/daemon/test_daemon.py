@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -80,6 +81,64 @@ def test_a_tick_cut_in_half_by_a_rollout(start: Start, number: signal.Signals) -
         daemon.wait("closed")
         assert daemon.end() == 0
     assert [line["tick"] for line in daemon.seen if line["event"] == "begin"] == [1, 2]
+
+
+def test_a_tick_that_runs_while_we_are_stopped_still_writes(start: Start) -> None:
+    with start(held=[2]) as daemon:
+        daemon.wait("begin", where=lambda line: line["tick"] == 2)
+        daemon.process.send_signal(signal.SIGTERM)
+        daemon.wait("stopping")
+        daemon.say("go on")
+        daemon.wait("nothing sent")
+        assert daemon.end() == 0
+
+
+def test_a_tick_that_never_ends_keeps_the_process_alive(start: Start) -> None:
+    """Its thread cannot be ended; a reload that waits for it must not swallow the signal either."""
+    with start(held=[2], grace=0.3) as daemon:
+        daemon.wait("begin", where=lambda line: line["tick"] == 2)
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.process.send_signal(signal.SIGTERM)
+        daemon.wait("tick_abandoned")
+        assert daemon.end() == 0
+    assert "threads_left_behind" in {line["event"] for line in daemon.seen}
+
+
+def test_whoever_asks_twice_to_stop_waits_all_the_same(start: Start) -> None:
+    with start(held=[2], grace=1000.0) as daemon:
+        daemon.wait("begin", where=lambda line: line["tick"] == 2)
+        daemon.process.send_signal(signal.SIGTERM)
+        daemon.wait("stopping")
+        daemon.process.send_signal(signal.SIGTERM)
+        daemon.wait("tick_abandoned")
+        assert daemon.end() == 0
+
+
+def test_a_storm_of_hangups_reloads_for_each_of_them(start: Start) -> None:
+    with start(held=[2]) as daemon:
+        daemon.wait("begin", where=lambda line: line["tick"] == 2)
+        for _ in range(300):
+            daemon.process.send_signal(signal.SIGHUP)
+        daemon.say("go on")
+        first = daemon.wait("config_reloaded")
+        daemon.wait("end")
+        daemon.wait("end")
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.end() == 0
+    assert [line for line in daemon.seen if line["event"] == "config_reloaded"] == [first]
+
+
+def test_a_reload_that_failed_for_a_passing_reason_is_never_tried_again(start: Start, config: Path) -> None:
+    with start(name="old") as daemon, socket.socket() as other:
+        daemon.wait("begin")
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        write(config, name="new", listen=f"127.0.0.1:{other.getsockname()[1]}")
+        daemon.wait("config_rejected")
+        other.close()
+        daemon.wait("config_reloaded")
+        daemon.wait("begin", where=lambda line: line["loop"] == "new")
+    assert sum(line["event"] == "config_rejected" for line in daemon.seen) == 1
 
 
 def test_a_slow_tick_that_is_caught_up_acts_twice_on_the_past(start: Start) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.config.errors import ConfigError, Problem
-from controller.run.reload import ConfigWatch, problems_of
+from controller.run.reload import ConfigWatch, Retry, problems_of
 
 
 @pytest.fixture
@@ -59,3 +59,17 @@ def test_every_mistake_of_a_config_has_its_own_line() -> None:
     error = ConfigError([Problem("pools.a", "is empty", "give it a value"), Problem("", "unknown")])
     assert problems_of(error) == ("pools.a: is empty; give it a value", "unknown")
     assert problems_of(OSError("disk")) == ("OSError: disk",)
+
+
+def test_a_reload_that_keeps_failing_is_tried_at_every_look_for_ever() -> None:
+    retry, now, tried = Retry(look=2.0), 0.0, []
+    retry.failed(now)
+    while now < 3600.0:
+        now += 2.0
+        if retry.due(now):
+            tried.append(now)
+            retry.failed(now)
+    assert tried[:4] == [4.0, 12.0, 28.0, 60.0]
+    assert tried[-1] - tried[-2] == 300.0
+    retry.forget()
+    assert not retry.due(now + 1e6)

@@ -17,6 +17,7 @@ from controller.core.ports import Estimate
 from controller.core.slo import Objective
 from controller.run import logs
 from controller.run.daemon import Daemon
+from controller.run.leave import leave
 from controller.run.loop import TickResult
 from controller.run.settings import LeverSettings, Settings
 from tests.support.build import TTFT, decision, readings
@@ -49,6 +50,7 @@ class ToyConfig:
     crash: tuple[int, ...] = ()
     blind: tuple[int, ...] = ()
     refuses_to_build: bool = False
+    grace: float = 20.0
 
     def settings(self) -> Settings:
         promises: dict[str, tuple[Objective, ...]] = dict.fromkeys(self.pools, (TTFT,))
@@ -67,6 +69,10 @@ class ToyLoop:
     def __init__(self, config: ToyConfig) -> None:
         self._config = config
         self.count = 0
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
 
     def tick(self, at: float) -> TickResult:
         self.count += 1
@@ -74,6 +80,8 @@ class ToyLoop:
         tell("begin", at=at, tick=number, loop=config.name)
         if number in config.held:
             sys.stdin.readline()
+        if self.stopped:
+            tell("nothing sent", tick=number)
         if number in config.crash:
             raise ArithmeticError(f"tick {number} is meant to fail")
         pools: dict[str, PoolReadings] = {} if number in config.blind else {p: readings() for p in config.pools}
@@ -105,7 +113,7 @@ def build(config: ToyConfig, previous: ToyLoop | None) -> ToyLoop:
 
 def main(path: Path) -> int:
     logs.configure()
-    return Daemon(
+    daemon = Daemon(
         path=path,
         load=lambda: load(path),
         build=build,
@@ -113,7 +121,9 @@ def main(path: Path) -> int:
         version="0.0",
         mode="live",
         poll=0.1,
-    ).run()
+        grace=load(path).grace,
+    )
+    return leave(daemon.run(), within=0.2)
 
 
 if __name__ == "__main__":
