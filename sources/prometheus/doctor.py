@@ -3,18 +3,21 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from controller.core.facts import Fact, Kind
+from controller.core.needs import SIGNAL_FACTS, facts_for, way_for
 from controller.core.ports import PoolNeeds
+from sources.contracts.contract import Candidate
 from sources.contracts.resolve import resolve
 from sources.diagnosis.model import Finding, Level
 from sources.prometheus.assemble import Edges, common_edges, members, values
 from sources.prometheus.config import PrometheusConfig
-from sources.prometheus.discovery import Found, question, read, wanted_names
+from sources.prometheus.discovery import ALIVE, Found, question, read, wanted_names
 from sources.prometheus.errors import PrometheusError
 from sources.prometheus.family import Family, families, wanted
 from sources.prometheus.plan import Question, questions, sightings, split_labels
+from sources.prometheus.promql import selector
 from sources.prometheus.targets import Targets
 from sources.prometheus.transport import Transport
 from sources.splits import CLASS
@@ -49,7 +52,7 @@ def _findings(transport: Transport, needs: Sequence[PoolNeeds], now: float, wind
         if family.platform:
             yield from _platform(transport, family, found, now)
             continue
-        yield from _missing(family, found)
+        yield from _missing(transport, family, found, now)
         if found.names:
             yield from _targets(transport, family, found, now, window)
             yield from _edges(transport, family, found, now)
@@ -83,19 +86,53 @@ def _platform(transport: Transport, family: Family, found: Found, now: float) ->
             yield Finding(Level.WARNING, pool.pool, f"{text}lack the labels namespace and {labels}{flags}")
 
 
-def _missing(family: Family, found: Found) -> Iterator[Finding]:
-    """Pools without series, and facts that the pool's engine does not expose."""
+def _missing(transport: Transport, family: Family, found: Found, now: float) -> Iterator[Finding]:
+    """Pools without series, and what the series of the others cannot tell."""
     for pool in family.pools:
         names = found.by_pool.get(pool.pool)
         if not names:
-            text = "no series matches its selector; compare its labels with those of the targets"
-            flags = f" ({family.contract.title}: {family.contract.flags})" if family.contract.flags else ""
-            yield Finding(Level.ERROR, pool.pool, text + flags)
+            yield _silent(transport, family, pool, now)
             continue
         choices = resolve(family.contract, names | {name.removesuffix("_count") for name in names})
-        for fact in sorted(wanted(pool) & family.facts):
-            if isinstance(why := choices[fact], str):
-                yield Finding(Level.WARNING, pool.pool, f"{fact} is unsupported: {why}")
+        for what, why in _untold(wanted(pool), family.facts, choices):
+            yield Finding(Level.WARNING, pool.pool, f"{what} is unsupported: {why}")
+
+
+def _silent(transport: Transport, family: Family, pool: PoolNeeds, now: float) -> Finding:
+    """A pool without series: its selector is wrong, or it is not scraped any more."""
+    names = [c.metric for fact in ALIVE for c in family.contract.candidates.get(fact, ())]
+    # Steps as far apart as Prometheus looks back, so that no sample falls between two.
+    last = (
+        f"max(max_over_time(timestamp({selector(name, pool.matchers)})[1d:5m]))"
+        for name in dict.fromkeys(names or wanted_names(family))
+    )
+    rows = transport.query(" or ".join(last), now, _BUDGET).rows
+    if rows:
+        ago = max(0.0, now - rows[0][1]) / 60
+        text = f"its series were last seen {ago:.0f} min ago; look whether its targets are up and still scraped"
+        return Finding(Level.ERROR, pool.pool, text)
+    text = "no series matches its selector; compare its labels with those of the targets"
+    flags = f" ({family.contract.title}: {family.contract.flags})" if family.contract.flags else ""
+    return Finding(Level.ERROR, pool.pool, text + flags)
+
+
+def _untold(
+    needed: Collection[Fact], exposable: Collection[Fact], choices: Mapping[Fact, Candidate | str]
+) -> Iterator[tuple[str, str]]:
+    """(signal or fact, why) of all that is needed and cannot be made. A fact that is missing while another way leads to
+    its signal is no loss."""
+    told = {fact for fact, choice in choices.items() if not isinstance(choice, str)}
+    left = {fact for fact in needed if fact in exposable}
+    for signal, ways in SIGNAL_FACTS.items():
+        facts = facts_for(signal)
+        if not facts <= set(needed) or not facts & set(exposable):
+            continue
+        left -= facts
+        if way_for(signal, told) is None:
+            missing = next(fact for fact in sorted(ways[0] & set(exposable) or facts) if fact not in told)
+            yield signal, str(choices[missing])
+    for fact in sorted(left - told):
+        yield fact, str(choices[fact])
 
 
 def _targets(transport: Transport, family: Family, found: Found, now: float, window: float) -> Iterator[Finding]:
@@ -133,10 +170,22 @@ def _targets(transport: Transport, family: Family, found: Found, now: float, win
 
 def _scrape_gaps(transport: Transport, found: Found, now: float) -> dict[tuple[str, str], float]:
     """Mean seconds between scrapes by target, from the samples themselves (a target list may be another server's)."""
+    up = found.up()
     # A range includes both its ends, hence the millisecond less.
-    query = f"count_over_time({found.up()}[{_WINDOW * 1000 - 1:.0f}ms]) > 1"
+    counts = _by_target(transport, f"count_over_time({up}[{_WINDOW * 1000 - 1:.0f}ms]) > 1", now)
+    first = _by_target(transport, f"min_over_time(timestamp({up})[{_WINDOW:.0f}s:5s])", now)
+    last = _by_target(transport, f"timestamp({up})", now)
+    gaps = {}
+    for target, count in counts.items():
+        born = first.get(target, -math.inf)
+        young = born > now - _WINDOW and target in last  # then the window is longer than its life
+        gaps[target] = (last[target] - born) / (count - 1) if young else _WINDOW / count
+    return gaps
+
+
+def _by_target(transport: Transport, query: str, now: float) -> dict[tuple[str, str], float]:
     rows = transport.query(query, now, _BUDGET).rows
-    return {(row.get("job", ""), row.get("instance", "")): _WINDOW / count for row, count in rows}
+    return {(row.get("job", ""), row.get("instance", "")): value for row, value in rows}
 
 
 def _edges(transport: Transport, family: Family, found: Found, now: float) -> Iterator[Finding]:

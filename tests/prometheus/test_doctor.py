@@ -1,11 +1,15 @@
 """What a Prometheus tells about itself before it hurts."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from operator import itemgetter
 
 import pytest
 
 from controller.core.facts import Fact
+from controller.core.needs import facts_for
 from controller.core.ports import Matcher, PoolNeeds
+from controller.core.signals import Signal
 from sources.diagnosis.model import Finding, Level
 from sources.frames import Sample
 from sources.prometheus.config import PrometheusConfig
@@ -41,10 +45,20 @@ def scrape() -> list[Sample]:
     ]
 
 
+def young() -> list[Sample]:
+    """A target that was born a minute ago, whose engine counts prefix hits and has no ratio of them."""
+    of = {"job": "pods", "instance": "young/a", "namespace": "young", "pod": "a", "model_name": "m"}
+    hits = [series(f"vllm:prefix_cache_{what}_total", of, 1.0) for what in ("queries", "hits")]
+    return [*engine("pods", "young", "a", ["1.0", "10.0"]), *hits]
+
+
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     storage = tmp_path_factory.mktemp("doctor") / "tsdb"
-    write_blocks([(START + 30.0 * k, scrape()) for k in range(21)], storage)
+    gone = [(START - 1800.0 + 30.0 * k, engine("pods", "gone", "a", ["1.0"])) for k in range(5)]
+    regular = [(START + 30.0 * k, scrape()) for k in range(21)]
+    born = [(NOW - 60.0 + 15.0 * k, young()) for k in range(5)]
+    write_blocks(sorted([*gone, *regular, *born], key=itemgetter(0)), storage)
     with prometheus(storage) as address:
         yield address
 
@@ -86,6 +100,31 @@ def findings(url: str) -> list[Finding]:
 )
 def test_what_would_mislead_is_said(findings: list[Finding], subject: str, level: Level, words: str) -> None:
     assert [f for f in findings if f.subject == subject and f.level is level and words in f.text], findings
+
+
+@needs_prometheus
+def test_a_pool_that_is_no_longer_scraped_is_no_wrong_selector(url: str) -> None:
+    found = diagnose(PrometheusConfig(url=url), [needs("gone", 1.0)], NOW)
+    (told,) = [f.text for f in found if f.level is Level.ERROR]
+    assert told.startswith("its series were last seen 38 min ago")
+
+
+@needs_prometheus
+def test_a_young_target_is_not_scraped_rarely(url: str) -> None:
+    found = diagnose(PrometheusConfig(url=url), [needs("young", 1.0)], NOW)
+    assert not [f for f in found if "scraped every" in f.text]
+    found = diagnose(PrometheusConfig(url=url), [needs("young", 1.0)], NOW, window=45.0)
+    assert [f for f in found if "scraped every 15 s" in f.text]
+
+
+@needs_prometheus
+def test_a_fact_that_is_missing_is_no_loss_where_another_way_leads_to_its_signal(url: str) -> None:
+    asked = replace(
+        needs("young", 1.0),
+        facts=facts_for(Signal.PREFIX_HIT_RATE) | facts_for(Signal.TPOT) | facts_for(Signal.QUEUE_DEPTH),
+    )
+    texts = [f.text for f in diagnose(PrometheusConfig(url=url), [asked], NOW) if "is unsupported" in f.text]
+    assert sorted(text.split()[0] for text in texts) == ["queue_depth", "tpot"]
 
 
 @needs_prometheus
