@@ -5,6 +5,7 @@ told again for the quarter of an hour before it, which is as far back as the met
 """
 
 import json
+import pickle
 import sys
 import tempfile
 import time
@@ -57,10 +58,14 @@ class Retold:
         self._known = real.observe(BEGIN + 3 * SCRAPE, 60.0)
         if self._known.error or not self._known.pools:
             raise SystemExit(f"the first observation failed: {self._known.error}")
+        self._frozen = pickle.dumps(self._known)
 
     def observe(self, at: float, deadline: float) -> Observation:
         if at <= self._known.at:
-            return replace(self._known, at=at, since=at - SCRAPE)
+            # A new one each time, as a source gives it: what is remembered must take its memory.
+            fresh: Observation = pickle.loads(self._frozen)
+            return replace(fresh, at=at, since=at - SCRAPE)
+        self._frozen = b""
         return self._real.observe(at, deadline)
 
     def close(self) -> None:

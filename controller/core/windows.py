@@ -13,6 +13,7 @@ from controller.core.histogram import add
 from controller.core.observation import Facts, HistogramIncrement
 
 NEWEST = 4  # entries that are whole, however long the ticks
+_QUEUE = frozenset({Fact.WAITING, Fact.ADMITTED, Fact.TTFT, Fact.FINISHED})
 FILLED = 0.9  # share of a window that the unbroken stretch must have for the window to count as full
 
 
@@ -47,8 +48,8 @@ class ReplicaEntry:
 class History:
     """Entries of one pool, newest last, as far back as `keep` seconds.
 
-    Windows reach back `reach` seconds. Entries before that are thinned: they keep counters, gauges and how many samples
-    there were, and of replicas who was there and which gauges it told; the rest would be most of a daemon's memory.
+    Windows reach back `reach` seconds. Entries before that are thinned: they keep how many waited and how many left the
+    queue, and of replicas who was there and which gauges it told. The rest would be most of a daemon's memory.
     """
 
     def __init__(self, keep: float, reach: float) -> None:
@@ -151,8 +152,14 @@ def _thinned(entry: Entry, older: Entry | None) -> Entry:
     replicas = entry.replicas
     if older is not None and _alike(older.replicas, replicas):
         replicas = older.replicas
-    counts = {fact: HistogramIncrement((), (), h.count, h.sum) for fact, h in entry.histograms.items()}
-    return replace(entry, histograms=counts, replicas=replicas, classes={})
+    return replace(
+        entry,
+        histograms={f: HistogramIncrement((), (), h.count, h.sum) for f, h in entry.histograms.items() if f in _QUEUE},
+        counters={fact: value for fact, value in entry.counters.items() if fact in _QUEUE},
+        gauges={fact: value for fact, value in entry.gauges.items() if fact in _QUEUE},
+        replicas=replicas,
+        classes={},
+    )
 
 
 def _alike(one: Mapping[str, ReplicaEntry], other: Mapping[str, ReplicaEntry]) -> bool:

@@ -7,6 +7,7 @@ counts are not cumulative any more, so only the edges that all of them have are 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate
 
 from controller.core.facts import Kind
@@ -273,11 +274,17 @@ def _histogram(
         [only] = scaled
         common = sorted(only)
         cumulative = tuple(accumulate((only[edge] for edge in common), max))
-        return HistogramIncrement(tuple(common[:-1]), cumulative[:-1], cumulative[-1], total)
+        return HistogramIncrement(_shared(tuple(common[:-1])), cumulative[:-1], cumulative[-1], total)
     common = sorted(frozenset.intersection(*(frozenset(of) for of in scaled)))
     # A restart that only some buckets show as a fall can leave a lower bucket above a higher one.
     cumulative = tuple(accumulate((math.fsum(of[edge] for of in scaled) for edge in common), max))
-    return HistogramIncrement(tuple(common[:-1]), cumulative[:-1], cumulative[-1], total)
+    return HistogramIncrement(_shared(tuple(common[:-1])), cumulative[:-1], cumulative[-1], total)
+
+
+@lru_cache(maxsize=1024)
+def _shared(edges: tuple[float, ...]) -> tuple[float, ...]:
+    """One and the same tuple for equal edges: a fleet has few grids, and remembers each increment for a while."""
+    return edges
 
 
 def _combine(how: str, numbers: Sequence[float]) -> float:
