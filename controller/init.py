@@ -24,6 +24,7 @@ from controller.core.signals import Signal
 
 _WISHES = ((Signal.TTFT, "p99", 2.0), (Signal.TPOT, "p95", 0.05), (Signal.ITL, "p95", 0.05), (Signal.E2E, "p95", 30.0))
 _SHOW_GROUPS = (Fact.RUNNING, Fact.WAITING, Fact.KV_USAGE, Fact.FINISHED, Fact.GENERATION_TOKENS, Fact.TTFT)
+_NO_MODEL = ("unknown_model", "unknown", "none", "None")  # what some servers count requests under that named none
 _PLACEHOLDER = "http://prometheus:9090"
 
 
@@ -46,6 +47,12 @@ class Scene(Protocol):
     def edges(self, metric: str) -> Sequence[float]:
         """The finite bucket edges of a histogram, ascending."""
 
+    def places(self, metrics: Collection[str]) -> frozenset[str]:
+        """Who exposes any of these metrics now; what one scrape shows comes from one place."""
+
+    def last_seen(self, metrics: Collection[str]) -> float | None:
+        """Seconds since any of these metrics was exposed, None when it cannot be known."""
+
 
 def from_exposition(text: str) -> str:
     """A starter from the /metrics page of one replica. Raises InputError when no known engine wrote it."""
@@ -54,6 +61,10 @@ def from_exposition(text: str) -> str:
 
 def from_prometheus(url: str, timeout: float = 10.0) -> str:
     """A starter from a Prometheus that scrapes the fleet; `timeout` seconds per query. Raises InputError."""
+    try:
+        registry.source("prometheus").Config(url=url)
+    except ValueError as error:
+        raise InputError(f"init: --prometheus: {error}") from error
     return _starter(_Prometheus(url.rstrip("/"), timeout), url, url)
 
 
@@ -70,9 +81,15 @@ class _Scrape:
     def edges(self, metric: str) -> Sequence[float]:
         return _finite(own["le"] for name, own in self._samples if name == f"{metric}_bucket" and "le" in own)
 
+    def places(self, metrics: Collection[str]) -> frozenset[str]:
+        return frozenset({""})
+
+    def last_seen(self, metrics: Collection[str]) -> float | None:
+        return None
+
 
 class _Prometheus:
-    """Three plain queries; the source has its own, better client, which this room may not import."""
+    """A few plain queries; the source has its own, better client, which this room may not import."""
 
     def __init__(self, url: str, timeout: float) -> None:
         self._url, self._timeout = url, timeout
@@ -86,6 +103,16 @@ class _Prometheus:
 
     def edges(self, metric: str) -> Sequence[float]:
         return _finite(row["metric"].get("le", "+Inf") for row in self._query(f"group by (le) ({metric}_bucket)"))
+
+    def places(self, metrics: Collection[str]) -> frozenset[str]:
+        rows = self._query(f"group by (job, instance) ({_any_of(metrics)})") if metrics else []
+        return frozenset(f"{row['metric'].get('job', '')}/{row['metric'].get('instance', '')}" for row in rows)
+
+    def last_seen(self, metrics: Collection[str]) -> float | None:
+        # Steps as far apart as Prometheus looks back, so that no sample falls between two.
+        last = (f"(time() - max(max_over_time(timestamp({name})[1d:5m])))" for name in sorted(metrics)[:8])
+        rows = self._query(" or ".join(last)) if metrics else []
+        return float(rows[0]["value"][1]) if rows else None
 
     def _query(self, query: str) -> list[dict[str, Any]]:
         return list(self._get("query", {"query": query})["result"])
@@ -104,7 +131,7 @@ class _Prometheus:
             ) from error
         except requests.RequestException as error:
             raise InputError(
-                f"init: {self._url} cannot be asked: {error}; check the address and the network"
+                f"init: {self._url} cannot be asked: {_reason(error)}; check the address and the network"
             ) from error
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"init: {self._url} does not answer like a Prometheus; check the address") from error
@@ -112,7 +139,15 @@ class _Prometheus:
 
 
 def _starter(scene: Scene, url: str, where: str) -> str:
-    engines = _engines(scene.names)
+    known = _engines(scene.names)
+    engines = _apart(scene, known)
+    if known and not engines:
+        ago = min((seen for _, facts in known if (seen := scene.last_seen(_metrics(facts))) is not None), default=None)
+        when = "longer than a day ago" if ago is None else f"{format_duration(round(ago / 60) * 60)} ago"
+        raise InputError(
+            f"init: the metrics of {', '.join(contract.title for contract, _ in known)} in {where} were last seen "
+            f"{when}; look whether the targets are up and still scraped"
+        )
     if not engines:
         raise InputError(
             f"init: no metric in {where} belongs to a known engine ({', '.join(registry.engines())}); "
@@ -140,6 +175,30 @@ def _engines(names: Collection[str]) -> list[tuple[Any, Mapping[Fact, Any]]]:
     return []
 
 
+def _apart(scene: Scene, engines: Sequence[tuple[Any, Mapping[Fact, Any]]]) -> list[tuple[Any, Mapping[Fact, Any]]]:
+    """Those that are exposed now, each by places of its own. A Dynamo worker shows its engine's metrics beside its own,
+    and two pools over the same replicas would both move them; the contract that tells more latencies is kept."""
+    chosen: list[tuple[Any, Mapping[Fact, Any]]] = []
+    taken: frozenset[str] = frozenset()
+    for contract, facts in sorted(engines, key=lambda one: _tells(one[1]), reverse=True):
+        places = scene.places(_metrics(facts))
+        if places and not places & taken:
+            chosen.append((contract, facts))
+            taken |= places
+    return sorted(chosen, key=lambda one: one[0].engine)
+
+
+def _tells(facts: Mapping[Fact, Any]) -> tuple[int, int]:
+    told = {fact for fact, candidate in facts.items() if not isinstance(candidate, str)}
+    return len(told & {Fact(signal.value) for signal, _, _ in _WISHES}), len(told)
+
+
+def _metrics(facts: Mapping[Fact, Any]) -> frozenset[str]:
+    """Sample names behind the facts."""
+    told = [candidate for candidate in facts.values() if not isinstance(candidate, str)]
+    return frozenset(f"{one.metric}_count" if one.kind == "histogram" else one.metric for one in told)
+
+
 def _groups(contract: Any, scene: Scene, facts: Mapping[Fact, Any]) -> Sequence[Group]:
     labels = [label for label in ("namespace", contract.model_label) if label]
     for fact in _SHOW_GROUPS:
@@ -148,8 +207,9 @@ def _groups(contract: Any, scene: Scene, facts: Mapping[Fact, Any]) -> Sequence[
             continue
         metric = f"{candidate.metric}_count" if fact.kind is Kind.HISTOGRAM else candidate.metric
         found = scene.groups(metric, labels if contract.model_label else [*labels, "job"])
+        named = [group for group in found if group.labels.get(contract.model_label) not in _NO_MODEL]
         if found:
-            return found
+            return named or found
     return (Group({}),)
 
 
@@ -222,6 +282,17 @@ def _unique(name: str, taken: set[str]) -> str:
 def _spell(seconds: float) -> str:
     """A target as people write it, without the noise of binary fractions (0.1 * 0.001 * ...)."""
     return format_duration(float(f"{seconds:.6g}"))
+
+
+def _any_of(metrics: Collection[str]) -> str:
+    names = "|".join(re.escape(name) for name in sorted(metrics))
+    return f"{{__name__=~{json.dumps(names)}}}"
+
+
+def _reason(error: requests.RequestException) -> str:
+    """What is behind the wrappings of requests and urllib3."""
+    wrapped = error.args[0] if error.args else error
+    return re.sub(r"^\w+\([^)]*\): ", "", str(getattr(wrapped, "reason", None) or error))
 
 
 def _finite(edges: Iterable[str]) -> tuple[float, ...]:

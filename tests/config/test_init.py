@@ -105,6 +105,49 @@ def test_a_prometheus_becomes_one_pool_per_model_and_namespace(tmp_path: Path) -
     assert {pool.objectives[0].target for pool in config.pools.values()} == {2.0}
 
 
+@needs_prometheus
+def test_a_fleet_that_was_scraped_earlier_is_not_an_unknown_one(tmp_path: Path) -> None:
+    now = time.time()
+    write_blocks([(now - back, fleet(now - back)) for back in (1860.0, 1830.0, 1800.0)], tmp_path / "data")
+    with prometheus(tmp_path / "data") as url, pytest.raises(InputError, match=r"of vLLM in .* last seen 3\dm ago"):
+        from_prometheus(url)
+
+
+DYNAMO = """
+dynamo_component_inflight_requests{dynamo_component="backend",dynamo_endpoint="generate"} 0
+dynamo_component_requests_total{dynamo_component="backend",dynamo_endpoint="generate"} 12
+"""
+
+
+def test_replicas_that_show_two_contracts_are_one_pool() -> None:
+    (pool,) = pools(from_exposition(VLLM + DYNAMO)).pools.values()
+    assert pool.engine == "vllm", "which tells latencies"
+
+
+@needs_prometheus
+def test_two_engines_on_replicas_of_their_own_are_two_pools(tmp_path: Path) -> None:
+    now = time.time()
+    own = {"job": "sglang", "instance": "s:1", "namespace": "prod", "model_name": "qwen"}
+    other = [series(f"sglang:{name}", own, 1.0) for name in ("num_running_reqs", "num_queue_reqs", "token_usage")]
+    write_blocks([(now - back, [*fleet(now), *other]) for back in (60.0, 30.0, 0.0)], tmp_path / "data")
+    with prometheus(tmp_path / "data") as url:
+        config = pools(from_prometheus(url))
+    assert sorted(pool.engine for pool in config.pools.values()) == ["sglang", "vllm", "vllm", "vllm"]
+
+
+def test_requests_that_named_no_model_are_no_pool() -> None:
+    page = "".join(
+        f'dynamo_frontend_{name}{{model="{model}"}} 1\n'
+        for model in ("chat", "unknown_model")
+        for name in ("inflight_requests", "queued_requests", "requests_total")
+    )
+    (pool,) = pools(from_exposition(page)).pools.values()
+    assert pool.selector == {"model": ("=", "chat")}
+
+
 def test_a_prometheus_that_is_not_there_is_named() -> None:
-    with pytest.raises(InputError, match=r"http://127\.0\.0\.1:9 cannot be asked: .*check the address"):
+    with pytest.raises(InputError, match=r"http://127\.0\.0\.1:9 cannot be asked: .*check the address") as caught:
         from_prometheus("http://127.0.0.1:9", timeout=1.0)
+    assert "Max retries" not in str(caught.value)
+    with pytest.raises(InputError, match=r"init: --prometheus: url: .*before /api/v1"):
+        from_prometheus("http://127.0.0.1:9/api/v1")
