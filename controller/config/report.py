@@ -17,6 +17,7 @@ _EXPECTED = {
     "float_type": "a number",
     "string_type": "text",
     "bool_type": "true or false",
+    "bool_parsing": "true or false",
     "dict_type": "a mapping of names to values",
     "mapping_type": "a mapping of names to values",
     "model_type": "a mapping of names to values",
@@ -149,7 +150,7 @@ def _mend(kind: str, given: object) -> str:
         return "write a number, such as 4"
     if kind == "finite_number":
         return "write a number, such as 100"
-    if kind == "bool_type":
+    if kind in ("bool_type", "bool_parsing"):
         return "write true or false"
     if kind == "string_type":
         return "write a text"

@@ -6,14 +6,15 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from controller import registry
-from controller.config import ConfigError, GovernorConfig, load, loads, pool_needs
+from controller.config import ConfigError, GovernorConfig, Problem, load, loads, pool_needs, tree
 from controller.config.errors import BadValue, dotted
+from controller.config.report import problems_of
 from controller.config.units import duration
 from controller.core.errors import InputError
 from controller.core.model import Decision, Lever, Target
@@ -44,24 +45,27 @@ class Condition:
 def _condition(value: object) -> Condition:
     match = _CONDITION.fullmatch(str(value)) if isinstance(value, (int, float, str)) else None
     if match is None or isinstance(value, bool):
-        raise ValueError(f"{value!r} is not a condition; write 4, '>= 3' or '!= 2'")
+        raise BadValue(f"{value!r} is not a condition", "write 4, '>= 3' or '!= 2'")
     compare, wanted = _COMPARE[match[1] or "=="], float(match[2])
     text = f"{match[1]} {number(wanted)}" if match[1] else number(wanted)
     return Condition(text, lambda actual: compare(actual, wanted))
-
-
-def _seconds(value: object) -> float:
-    try:
-        return duration(value)
-    except BadValue as error:
-        raise ValueError(f"{error.mistake}; {error.mend}") from error
 
 
 def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds)]
+def _holders(value: object) -> object:
+    return [] if value == "nothing" else _listed(value)
+
+
+def _path_or_config(value: object) -> object:
+    if not isinstance(value, (str, dict)):
+        raise BadValue(f"{value!r} is no config", "write the path of a config file, or the config itself below it")
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(duration)]
 Conditional = Annotated[Any, BeforeValidator(_condition)]
 Reasons = Annotated[list[Why], BeforeValidator(_listed)]
 
@@ -93,19 +97,14 @@ class Expectation(_Model):
     current: Conditional = None
     final: Conditional = None
     why: Reasons | None = None
-    held_by: Reasons | Literal["nothing"] | None = Field(None, union_mode="left_to_right")
+    held_by: Annotated[list[Why] | None, BeforeValidator(_holders)] = None  # empty: by nothing
     changed: bool | None = None
     says: str | None = None
-
-    @field_validator("held_by", mode="before")
-    @classmethod
-    def _held(cls, value: object) -> object:
-        return [value] if isinstance(value, str) and value != "nothing" else value
 
     @model_validator(mode="after")
     def _expects(self) -> "Expectation":
         if all(getattr(self, name) is None for name in ("current", "final", "why", "held_by", "changed", "says")):
-            raise ValueError("expects nothing; write at least one of final, current, why, held_by, changed, says")
+            raise BadValue("expects nothing", "write at least one of final, current, why, held_by, changed, says")
         return self
 
 
@@ -121,14 +120,17 @@ class TestModel(_Model):
     @model_validator(mode="after")
     def _one_input(self) -> "TestModel":
         if bool(self.input_series) == bool(self.input_signals):
-            raise ValueError("give either input_series (the engine's own) or input_signals")
+            raise BadValue(
+                "has both kinds of series" if self.input_series else "has no series",
+                "give either input_series (the engine's own) or input_signals",
+            )
         return self
 
 
 class FileModel(_Model):
     """The file: the config (a path, relative to it, or the config itself) and the tests."""
 
-    config: str | dict[str, Any]
+    config: Annotated[Any, BeforeValidator(_path_or_config)]
     interval: Seconds | None = None
     tests: Annotated[list[TestModel], Field(min_length=1)]
 
@@ -146,17 +148,7 @@ class PolicyTest:
 
 def load_tests(path: Path) -> list[PolicyTest]:
     """All tests of a file. Raises InputError, and ConfigError when its config is wrong."""
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}; check the path") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
-    try:
-        file = FileModel.model_validate(data)
-    except ValidationError as error:
-        lines = [f"{path}: {dotted(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()]
-        raise InputError("\n".join(lines)) from error
+    file = _read(path)
     config = _config(file.config, path)
     tests = [
         PolicyTest(str(path), one.name, config, one.interval or file.interval or config.interval, one)
@@ -166,6 +158,29 @@ def load_tests(path: Path) -> list[PolicyTest]:
         for number_, expected in enumerate(one.model.expect):
             _target(one, expected, f"{path}: {one.name}: expect[{number_}]")
     return tests
+
+
+def _read(path: Path) -> FileModel:
+    """The file, or a ConfigError with the line, mistake and mend of all that is wrong with it."""
+    try:
+        found = tree.parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}; check the path") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8 text") from error
+    if found.problems:
+        raise ConfigError(found.problems, str(path))
+    if not isinstance(found.data, dict):
+        what = "the file is empty" if found.data is None else "the file must be a mapping of names to values"
+        mend = "begin with `config: FILE` and `tests:`, see docs/rehearsing.md"
+        raise ConfigError([Problem("", what, mend)], str(path))
+    try:
+        return FileModel.model_validate(found.data)
+    except ValidationError as error:
+        problems = [
+            Problem(dotted(at), mistake, mend, found.line(at)) for at, mistake, mend in problems_of(error, FileModel)
+        ]
+        raise ConfigError(problems, str(path)) from error
 
 
 def run_test(test: PolicyTest) -> list[str]:
@@ -225,7 +240,7 @@ def _checks(expected: Expectation, decision: Decision) -> list[tuple[str, str, s
         checks.append(("why", " or ".join(expected.why), decision.why.value, decision.why in expected.why))
     if expected.held_by is not None:
         holder = held_by(decision)
-        allowed: list[Why] = [] if expected.held_by == "nothing" else list(expected.held_by)
+        allowed = expected.held_by
         good = holder is None if not allowed else holder in allowed
         checks.append(("held_by", " or ".join(allowed) or "nothing", holder.value if holder else "nothing", good))
     if expected.says is not None:
@@ -262,10 +277,14 @@ def _source(test: PolicyTest, folder: Path) -> Source:
 def _recorded(test: PolicyTest, folder: Path) -> Source:
     """The series as timestamped exposition text, imported as `governor import` would: one path for raw series."""
     rows: dict[str, list[float | None]] = {}
+    seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     targets: dict[str, None] = {}
     for i, one in enumerate(test.model.input_series):
         place = f"{test.place}: {test.name}: input_series[{i}]"
-        _, labels = parse_series(one.series, place)
+        name, labels = parse_series(one.series, place)
+        if (key := (name, frozenset(labels.items()))) in seen:
+            raise InputError(f"{place}: {one.series.strip()} is given twice; keep one of them")
+        seen.add(key)
         rows[one.series.strip()] = parse_values(one.values, place)
         own = ",".join(f'{name}="{labels[name]}"' for name in ("instance", "job") if name in labels)
         targets[f"up{{{own}}}"] = None

@@ -65,7 +65,19 @@ class SignalTable:
         replica = labels.get("replica", "")
         if replica and name not in (*_GAUGES, *_RATES):
             raise InputError(f"{place}: {name} is given for a pool, not for a replica")
-        self.rows.setdefault(pool, {}).setdefault(replica, {})[name] = values
+        given = self.rows.setdefault(pool, {}).setdefault(replica, {})
+        if name in given:
+            raise InputError(f"{place}: {name} is given twice for the same pool and replica; keep one of them")
+        _check_values(name, values, place)
+        given[name] = values
+
+
+def _check_values(name: str, values: Row, place: str) -> None:
+    known = [value for value in values if value is not None]
+    if known and min(known) < 0:
+        raise InputError(f"{place}: {name} is never {min(known):g}; write 0 or more")
+    if name in set(Signal) and INFO[Signal(name)].unit == "ratio" and known and max(known) > 1:
+        raise InputError(f"{place}: {name} is a ratio, and {max(known):g} is above 1; write for example 0.9")
 
 
 class SignalSource:

@@ -27,6 +27,15 @@ CALM = """\
 """
 
 
+TWICE = """\
+  - name: twice
+    input_series:
+      - {series: 'vllm:num_requests_running{a="b", model_name="chat"}', values: '1x9'}
+      - {series: 'vllm:num_requests_running{model_name="chat",a="b"}', values: '1x9'}
+    expect: [{at: 1m, final: 2}]
+"""
+
+
 def problems(tmp_path: Path, expect: str) -> list[str]:
     file = tmp_path / "policy_test.yaml"
     file.write_text(CONFIG + CALM.replace("EXPECT", expect), encoding="utf-8")
@@ -66,10 +75,26 @@ def test_each_kind_of_expectation_can_fail(tmp_path: Path, expect: str, passes: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (CALM.replace("EXPECT", "finale: 2"), r"tests\[0\]\.expect\[0\]\.finale: Extra inputs"),
-        (CALM.replace(", EXPECT", ""), r"expect\[0\]: expects nothing"),
-        (CALM.replace("EXPECT", "final: two"), r"final: 'two' is not a condition"),
-        (CALM.replace("EXPECT", "why: because"), r"why"),
+        (
+            CALM.replace("EXPECT", "finale: 2"),
+            r"test\.yaml:12: tests\[0\]\.expect\[0\]\.finale: is not a known key; did you mean final\?",
+        ),
+        (CALM.replace(", EXPECT", ""), r"expect\[0\]: expects nothing; write at least one of final"),
+        (CALM.replace("EXPECT", "final: two"), r"final: 'two' is not a condition; write 4"),
+        (CALM.replace("EXPECT", "why: demnd"), r"why\[0\]: 'demnd' is not a choice; did you mean demand\?"),
+        (CALM.replace("EXPECT", "held_by: demnd"), r"held_by\[0\]: 'demnd' is not a choice; did you mean demand\?"),
+        (CALM.replace("EXPECT", "changed: maybe"), r"changed: 'maybe' is not true or false; write true or false"),
+        (CALM.replace("- name: calm\n    input", "- input").replace("EXPECT", "final: 2"), r"name: is missing; add it"),
+        (CALM.replace("'4x9'", "'4x5 -1'").replace("EXPECT", "final: 2"), r"\[2\]: running is never -1; write 0 or"),
+        (
+            CALM.replace("running, values: '4x9'", "kv_usage, values: '90x9'").replace("EXPECT", "final: 2"),
+            r"input_signals\[2\]: kv_usage is a ratio, and 90 is above 1; write",
+        ),
+        (CALM.replace("running", "ttft").replace("EXPECT", "final: 2"), r"input_signals\[2\]: ttft is given twice"),
+        (
+            TWICE,
+            r"input_series\[1\]: vllm:num_requests_running.* is given twice",
+        ),
         (CALM.replace("at: 2m, EXPECT", "at: 120, final: 2"), r"at: 120 has no unit; write 120s"),
         (CALM.replace("EXPECT", "final: 2, pool: nobody"), r"no pool 'nobody'"),
         (CALM.replace("EXPECT", "final: 2, lever: weight"), r"has no lever weight"),
@@ -84,6 +109,22 @@ def test_a_mistake_in_a_test_is_named_and_not_run(tmp_path: Path, text: str, mes
     file.write_text(CONFIG + text, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         run_test(load_tests(file)[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"^\S+test\.yaml: the file is empty; begin with `config: FILE`"),
+        ("- a\n", "must be a mapping of names to values; begin with"),
+        ("config: [\n", r"test\.yaml:2: not valid YAML"),
+        ("config: 5\ntests: []\n", r"(?s)1: config: 5 is no config; write the path.*2: tests: is empty; write"),
+    ],
+)
+def test_a_file_that_is_no_test_is_told_in_our_own_words(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "policy_test.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        load_tests(file)
 
 
 def test_signals_that_are_computed_cannot_be_given(tmp_path: Path) -> None:
