@@ -5,7 +5,7 @@ minute and after three days. Misses are counted conservatively: what cannot be s
 Source of the windows and factors: Google SRE workbook, chapter 5.
 """
 
-from collections import deque
+from array import array
 from collections.abc import Mapping
 
 from controller.core.reading import Reading, State
@@ -23,25 +23,25 @@ class _Window:
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.width = seconds, seconds / BINS
-        self.bins: deque[list[float]] = deque()  # [start, bad, total]
+        # Start, bad, total of each bin, one after the other: as lists a thousand pools would take 150 MB of them.
+        self.bins = array("d")
         self.bad = self.total = 0.0
 
     def add(self, at: float, bad: float, total: float) -> None:
         bins = self.bins
-        if not bins or at >= bins[-1][0] + self.width:
-            bins.append([at - at % self.width, 0.0, 0.0])
-        newest = bins[-1]
-        newest[1] += bad
-        newest[2] += total
+        if not bins or at >= bins[-3] + self.width:
+            bins.extend((at - at % self.width, 0.0, 0.0))
+        bins[-2] += bad
+        bins[-1] += total
         self.bad += bad
         self.total += total
 
     def expire(self, now: float) -> None:
         bins, oldest = self.bins, now - self.seconds - self.width
-        while bins and bins[0][0] <= oldest:
-            _, bad, total = bins.popleft()
-            self.bad -= bad
-            self.total -= total
+        while bins and bins[0] <= oldest:
+            self.bad -= bins[1]
+            self.total -= bins[2]
+            del bins[:3]
         if not self.bins:
             self.bad = self.total = 0.0  # nothing left of what floats may have left
 

@@ -18,7 +18,7 @@ from controller.core.sane import clean
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.tally import LATENCY, Endings, endings, tally
-from controller.core.windows import Entry, History, ReplicaEntry
+from controller.core.windows import NO_FACTS, Entry, History, ReplicaEntry
 
 QUEUE_MEMORY = 900.0  # seconds of queue history for the age of the oldest waiting request
 
@@ -112,8 +112,8 @@ class PoolMeter:
     def _entry(self, since: float, at: float, facts: PoolFacts) -> Entry:
         replicas = {name: ReplicaEntry(r.counters, r.gauges) for name, r in facts.replicas.items() if r.up}
         own = {name: one for name, one in facts.classes.items() if name in self.classes}
-        told = classes.named(facts) if self.classes else frozenset[Fact]()
-        failed = frozenset(facts.failed)
+        told = classes.named(facts) if self.classes else NO_FACTS
+        failed = frozenset(facts.failed) if facts.failed else NO_FACTS
         return Entry(since, at, facts.histograms, facts.counters, facts.gauges, replicas, own, told, failed)
 
     def _remember(self, since: float, at: float, facts: PoolFacts) -> None:

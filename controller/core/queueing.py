@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from controller.core.facts import Fact
 from controller.core.reading import Reading, State
 from controller.core.tally import aborts
-from controller.core.windows import Entry, History
+from controller.core.windows import Entry, History, counted, left_queue
 
 ADMIT_WINDOW = 30.0  # seconds over which the rate of leaving the queue is measured
 
@@ -20,7 +20,7 @@ def admitted(history: History, now: float, window: float) -> float | None:
     entries = list(history.within(now, window))
     for fact in (Fact.ADMITTED, Fact.TTFT, Fact.FINISHED):
         if any(fact in e.counters or fact in e.histograms for e in entries):
-            return sum(_count(e, fact) for e in entries)
+            return sum(counted(e, fact) for e in entries)
     return None
 
 
@@ -32,7 +32,7 @@ def oldest_wait(entries: Sequence[Entry], now: float) -> float:
     """
     bound, left = 0.0, 0.0
     for newer, older in zip(reversed(entries), list(reversed(entries))[1:], strict=False):
-        left += _left_queue(newer) + aborts(newer.counters)
+        left += left_queue(newer) + aborts(newer.counters)
         waiting = older.gauges.get(Fact.WAITING, 0.0)
         if waiting <= 0:
             break
@@ -59,15 +59,3 @@ def delay(history: History, now: float, waiting: Reading, finished_p99: Reading)
     drain = waiting.value * covered / gone
     value = max(drain, age, finished or 0.0)
     return Reading(State.OK, value=value, lo=age, count=gone, window=covered, source=waiting.source)
-
-
-def _count(entry: Entry, fact: Fact) -> float:
-    h = entry.histograms.get(fact)
-    return h.count if h is not None else entry.counters.get(fact, 0.0)
-
-
-def _left_queue(entry: Entry) -> float:
-    for fact in (Fact.ADMITTED, Fact.TTFT):
-        if fact in entry.counters or fact in entry.histograms:
-            return _count(entry, fact)
-    return _count(entry, Fact.FINISHED)

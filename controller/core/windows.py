@@ -11,9 +11,13 @@ from dataclasses import dataclass, field, replace
 from controller.core.facts import Fact
 from controller.core.histogram import add
 from controller.core.observation import Facts, HistogramIncrement
+from controller.core.tally import aborts
 
 NEWEST = 4  # entries that are whole, however long the ticks
-_QUEUE = frozenset({Fact.WAITING, Fact.ADMITTED, Fact.TTFT, Fact.FINISHED})
+# One of each for all: a thousand pools remember sixty thousand entries.
+_NO_HISTOGRAMS: Mapping[Fact, HistogramIncrement] = {}
+_NO_CLASSES: Mapping[str, Facts] = {}
+NO_FACTS: frozenset[Fact] = frozenset()
 FILLED = 0.9  # share of a window that the unbroken stretch must have for the window to count as full
 
 
@@ -29,8 +33,8 @@ class Entry:
     gauges: Mapping[Fact, float]
     replicas: Mapping[str, "ReplicaEntry"]
     classes: Mapping[str, Facts] = field(default_factory=dict)
-    named: frozenset[Fact] = frozenset()
-    failed: frozenset[Fact] = frozenset()
+    named: frozenset[Fact] = NO_FACTS
+    failed: frozenset[Fact] = NO_FACTS
 
     @property
     def seconds(self) -> float:
@@ -154,12 +158,26 @@ def _thinned(entry: Entry, older: Entry | None) -> Entry:
         replicas = older.replicas
     return replace(
         entry,
-        histograms={f: HistogramIncrement((), (), h.count, h.sum) for f, h in entry.histograms.items() if f in _QUEUE},
-        counters={fact: value for fact, value in entry.counters.items() if fact in _QUEUE},
-        gauges={fact: value for fact, value in entry.gauges.items() if fact in _QUEUE},
+        histograms=_NO_HISTOGRAMS,
+        counters={Fact.ADMITTED: left_queue(entry), Fact.ABORTED: aborts(entry.counters)},
+        gauges={fact: value for fact, value in entry.gauges.items() if fact is Fact.WAITING},
         replicas=replicas,
-        classes={},
+        classes=_NO_CLASSES,
     )
+
+
+def left_queue(entry: Entry) -> float:
+    """Requests that left the queue: counted as such, else by their first token, else by their end."""
+    for fact in (Fact.ADMITTED, Fact.TTFT):
+        if fact in entry.counters or fact in entry.histograms:
+            return counted(entry, fact)
+    return counted(entry, Fact.FINISHED)
+
+
+def counted(entry: Entry, fact: Fact) -> float:
+    """Events or samples of one fact in one entry."""
+    h = entry.histograms.get(fact)
+    return h.count if h is not None else entry.counters.get(fact, 0.0)
 
 
 def _alike(one: Mapping[str, ReplicaEntry], other: Mapping[str, ReplicaEntry]) -> bool:

@@ -2,6 +2,7 @@
 
 from controller.core.facts import Fact
 from controller.core.observation import HistogramIncrement
+from controller.core.queueing import oldest_wait
 from controller.core.windows import NEWEST, Entry, History, ReplicaEntry
 
 TTFT = HistogramIncrement((1.0, 2.0), (1.0, 2.0), 3.0, 4.0)
@@ -21,14 +22,14 @@ def filled(ticks: int, reach: float, seconds: float = 15.0) -> History:
 
 
 def whole(history: History) -> int:
-    return sum(1 for one in history.entries if one.histograms[Fact.TTFT].edges)
+    return sum(1 for one in history.entries if one.histograms)
 
 
 def test_a_quarter_of_an_hour_of_every_replica_is_most_of_the_memory() -> None:
     history = filled(100, 60.0)
     assert len(history.entries) == 60
     assert whole(history) <= 7
-    thin = [one for one in history.entries if not one.histograms[Fact.TTFT].edges]
+    thin = [one for one in history.entries if not one.histograms]
     assert all(one.replicas is thin[0].replicas for one in thin)
 
 
@@ -43,7 +44,23 @@ def test_a_window_that_reaches_a_thinned_entry_would_lose_its_buckets() -> None:
         assert total.count == 3.0 * len(inside)
         ends = history.ends(now, 60.0)
         assert ends is not None
-        assert all(one.histograms[Fact.TTFT].edges for one in ends)
+        assert all(one.histograms for one in ends)
+
+
+def test_a_wait_of_ten_minutes_is_not_forgotten_with_the_buckets() -> None:
+    """The queue of 900 s is thinned where no window reaches: the oldest wait must be the same as if it were not."""
+    for counters in (
+        {Fact.ADMITTED: 1.0, Fact.FINISHED: 2.0},
+        {Fact.RESPONSES: 3.0, Fact.FINISHED: 1.0, Fact.ERRORS: 1.0},
+        {Fact.FINISHED: 1.0, Fact.ABORTED: 2.0},
+    ):
+        for observed in ({Fact.TTFT: HistogramIncrement((1.0,), (1.0,), 1.0, 1.0)}, {}):
+            thin, plain = History(900.0, 60.0), History(900.0, 900.0)
+            for number in range(1, 61):
+                one = Entry(15.0 * (number - 1), 15.0 * number, observed, counters, {Fact.WAITING: 80.0}, {})
+                thin.push(one)
+                plain.push(one)
+            assert oldest_wait(list(thin.entries), 900.0) == oldest_wait(list(plain.entries), 900.0) > 300.0
 
 
 def test_a_stuck_engine_is_told_by_the_last_scrapes_however_long_the_ticks() -> None:
@@ -64,7 +81,7 @@ def test_a_replica_that_is_gone_for_ten_minutes_is_no_new_one() -> None:
 def test_a_reload_with_a_longer_window_counts_no_thinned_entry() -> None:
     history = filled(100, 60.0)
     history.stretch(900.0, 300.0)
-    assert all(one.histograms[Fact.TTFT].edges for one in history.entries)
+    assert whole(history) == len(history.entries)
     assert not history.full(1500.0, 300.0)
     for number in range(101, 130):
         history.push(entry(number))
