@@ -4,7 +4,9 @@ What these commands do lives in the wings and is reached by the registry; here i
 """
 
 import dataclasses
+import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,8 @@ from controller.cli.times import parse_duration, parse_time
 from controller.config import GovernorConfig, load, pool_needs
 from controller.core.errors import InputError
 from controller.rehearse.words import duration
+
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def register(app: typer.Typer) -> None:
@@ -115,7 +119,7 @@ def import_(
     if mapping is not None:
         done = registry.tool("import-csv")(files, mapping, output, group=group)
     elif len(files) == 1:
-        extra = dict(_pair(one) for one in label or ())
+        extra = _labels(label or ())
         tool = registry.tool("import-exposition")
         done = (tool(files[0], output, engine=engine, extra=extra, everything=everything),)
     else:
@@ -128,8 +132,15 @@ def import_(
             console.print(f"  note: {note}", soft_wrap=True)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, found, value = text.partition("=")
-    if not found or not name:
-        raise InputError(f"--label {text}: write name=value")
-    return name, value
+def _labels(given: Sequence[str]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for text in given:
+        name, found, value = text.partition("=")
+        if not found or not name:
+            raise InputError(f"--label {text}: write name=value")
+        if not _LABEL.fullmatch(name) or name == "__name__":
+            raise InputError(f"--label {text}: {name!r} is not a label name; use letters, digits and _")
+        if name in labels:
+            raise InputError(f"--label {text}: {name} is given twice; keep one of them")
+        labels[name] = value
+    return labels

@@ -1,8 +1,11 @@
 """What the commands print to, and how they refuse. Results go to standard output, everything else to standard error."""
 
+import gzip
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -48,16 +51,17 @@ def progress(label: str) -> Iterator[Progress | None]:
 
 
 def read_text(path: str) -> str:
-    """The text of a file, or of standard input for `-`. Raises InputError."""
+    """The text of a file, plain or gzip, or of standard input for `-`. Raises InputError."""
     try:
-        if path == "-":
-            return sys.stdin.read()
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: is damaged gzip ({error}); pack it again") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}; check the path and its rights") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8 text") from error
+    return text.replace("\r\n", "\n")  # as text mode reads it
 
 
 def write_text(path: str, text: str) -> None:

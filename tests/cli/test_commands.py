@@ -1,5 +1,6 @@
 """The command line as a person and a pipe meet it: exit codes, messages that name the mend, and no traceback, ever."""
 
+import gzip
 import json
 import os
 import re
@@ -62,6 +63,8 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
         (("import", "/nowhere.txt", "-o", "/tmp/never.gz"), "/nowhere.txt: cannot be read"),
         (("import", "a.txt", "b.txt", "-o", "/tmp/never.gz"), "CSV tables need --mapping"),
         (("import", DEMO, "-o", "/tmp/never.gz", "-l", "pod"), "--label pod: write name=value"),
+        (("import", DEMO, "-o", "/tmp/never.gz", "-l", "my pod=a"), "'my pod' is not a label name; use letters"),
+        (("import", DEMO, "-o", "/tmp/never.gz", "-l", "pod=a", "-l", "pod=b"), "pod is given twice"),
         (("doctor",), "give --config FILE"),
         (("doctor", "-e", "/nowhere"), "/nowhere: cannot be read"),
         (("init",), "give either --exposition"),
@@ -128,6 +131,14 @@ def test_something_that_is_no_recording_is_told(tmp_path: Path) -> None:
 
 def test_a_page_that_is_html_is_not_diagnosed() -> None:
     assert "markup" in refused(governor("doctor", "-e", "-", text="<html><body>404</body></html>"))
+
+
+def test_a_packed_page_is_read_and_a_torn_one_is_told(tmp_path: Path) -> None:
+    page = tmp_path / "page.prom.gz"
+    page.write_bytes(gzip.compress(b'vllm:num_requests_waiting{model_name="chat"} 0\n'))
+    assert "vllm:num_requests_waiting" in governor("doctor", "-e", page).stdout
+    page.write_bytes(page.read_bytes()[:-9])
+    assert "page.prom.gz: is damaged gzip" in refused(governor("doctor", "-e", page))
 
 
 def test_a_prometheus_that_is_not_there_is_told() -> None:
