@@ -21,6 +21,7 @@ _ENCODERS: dict[Any, Encoder] = {}
 _DECODERS: dict[Any, Decoder] = {}
 _ABSENT = object()
 _PLAIN = (str, int, float, bool, type(None))
+FOREIGN = (ValueError, KeyError, TypeError, AttributeError, IndexError)  # what data of another version may raise
 
 
 def encode(value: Any) -> Any:
@@ -29,7 +30,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(kind: type[T], data: Any) -> T:
-    """The value of type `kind` from plain data. Raises ValueError, KeyError or TypeError for foreign data."""
+    """The value of type `kind` from plain data. Raises one of ``FOREIGN`` for data of another version."""
     return typing.cast(T, _decoder(kind)(data))
 
 
@@ -147,36 +148,35 @@ def _same(value: Any) -> Any:
     return value
 
 
-def diff(old: Any, new: Any) -> Any:
-    """What must be told to someone who has `old`: nested changes; ``None`` at the top means nothing changed. Removed
-    keys are listed under "-"."""
-    changed: dict[str, Any] = {}
+def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What must be told to someone who has `old`, None when nothing: "=" new values by key, "~" changes of the same
+    kind within a value, "-" keys that are gone. Keys, which may be anything, are never on one level with these marks.
+    """
+    fresh: dict[str, Any] = {}
+    within: dict[str, Any] = {}
     kept = 0
     for key, value in new.items():
         before = old.get(key, _ABSENT)
         if before is _ABSENT:
-            changed[key] = value
+            fresh[key] = value
             continue
         kept += 1
         if type(value) is dict and type(before) is dict:  # not compared as a whole first: most have changed somewhere
             if (inner := diff(before, value)) is not None:
-                changed[key] = {"~": inner}
+                within[key] = inner
         elif before != value:
-            changed[key] = value
-    if kept < len(old):
-        changed["-"] = [key for key in old if key not in new]
-    return changed or None
+            fresh[key] = value
+    gone = [key for key in old if key not in new] if kept < len(old) else []
+    return {mark: part for mark, part in (("=", fresh), ("~", within), ("-", gone)) if part} or None
 
 
-def patch(old: dict[str, Any], change: dict[str, Any] | None) -> dict[str, Any]:
-    """The inverse of ``diff``."""
+def patch(old: Mapping[str, Any], change: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The inverse of ``diff``. Raises one of ``FOREIGN`` for what is none."""
     out = dict(old)
-    for key, value in (change or {}).items():
-        if key == "-":
-            for name in value:
-                out.pop(name, None)
-        elif isinstance(value, dict) and value.keys() == {"~"}:
-            out[key] = patch(out[key], value["~"])
-        else:
-            out[key] = value
+    if change:
+        for key in change.get("-", ()):
+            del out[key]
+        out.update(change.get("=", {}))
+        for key, part in change.get("~", {}).items():
+            out[key] = patch(out[key], part)
     return out

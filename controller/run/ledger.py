@@ -6,22 +6,22 @@ before the plan is applied, so that after a crash the plan without outcomes tell
 last record, the mark of a crash, is skipped.
 """
 
-import errno
 import gzip
 import io
 import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from controller.core.model import Applied, Plan, Snapshot
 from controller.core.ports import LedgerFull
-from controller.run import codec
+from controller.run import codec, lock
 
-FORMAT = 1
+FORMAT = 2
 SUFFIX = ".ledger.gz"
 _STATES_EVERY = 20  # records between memories of the laws: what a restart may forget
 # Made once, and without the look for cycles, which plain data of ours does not have: both cost time at each record.
@@ -51,8 +51,22 @@ class Record:
     ledger_ok: bool = True  # False when it was decided while the ledger could not be written
 
 
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One tick as plain data. `body` has snapshot, plan (decisions by target), config_hash, version, mode, ledger_ok;
+    `applied` is None when the process died before it was written; `open` on the first record of a file: the decisions
+    whose outcomes were unknown before it."""
+
+    at: float
+    body: Mapping[str, Any]
+    applied: Sequence[Mapping[str, Any]] | None = None
+    states: Mapping[str, Any] | None = None
+    config: Mapping[str, Any] | None = None
+    open: Sequence[Mapping[str, Any]] | None = None
+
+
 class FileLedger:
-    """Writes records. Not thread-safe: one loop, one ledger."""
+    """Writes records. Not thread-safe: one loop, one ledger, and one process for one directory."""
 
     def __init__(self, directory: Path, *, max_size: int, rotate_size: int) -> None:
         self.directory, self.max_size, self.rotate_size = directory, max_size, rotate_size
@@ -61,6 +75,11 @@ class FileLedger:
             probe = directory / ".writable"
             probe.touch()
             probe.unlink()
+            self._lock: Path | None = lock.acquire(directory)
+        except lock.Taken as taken:
+            raise LedgerError(
+                f"ledger {directory}: {taken} writes there; stop it, or give each Governor a ledger.path of its own"
+            ) from taken
         except OSError as error:
             raise LedgerError(
                 f"ledger {directory}: {error.strerror or error}; make the directory writable, or set ledger.path"
@@ -70,6 +89,7 @@ class FileLedger:
         self._packer: Any = None
         self._last: dict[str, Any] = {}
         self._since_key = 0
+        self._whole = 0  # records in the present file
         self.bytes_written = 0
 
     def needs_key(self) -> bool:
@@ -82,7 +102,7 @@ class FileLedger:
 
     def plan(self, record: Mapping[str, Any]) -> None:
         """Write the plan of a tick before it is applied. `record` has at, snapshot, plan, config_hash, version, mode,
-        and on a full record states and config. Raises LedgerFull when the disk is full or gone."""
+        and on a full record states, config and open. Raises LedgerFull when the disk is full or gone."""
         body = {
             "snapshot": codec.encode(record["snapshot"]),
             "plan": _by_target(codec.encode(record["plan"])),
@@ -97,8 +117,9 @@ class FileLedger:
                 line = {"at": record["at"], "full": body}
             else:
                 line = {"at": record["at"], "delta": codec.diff(self._last, body)}
-            line.update({k: record[k] for k in ("states", "config") if k in record})
+            line.update({k: record[k] for k in ("states", "config", "open") if k in record})
             self._write(line)
+            self._whole += 1
         except OSError as error:
             self._abandon()
             raise LedgerFull(f"ledger {self.directory}: {error.strerror or error}") from error
@@ -114,6 +135,12 @@ class FileLedger:
             raise LedgerFull(f"ledger {self.directory}: {error.strerror or error}") from error
 
     def close(self) -> None:
+        self._finish()
+        if self._lock is not None:
+            lock.release(self._lock)
+            self._lock = None
+
+    def _finish(self) -> None:
         if self._file is not None and self._packer is not None:
             try:
                 self._file.write(self._packer.flush())
@@ -134,14 +161,14 @@ class FileLedger:
         return self._file.tell() if self._file is not None else 0
 
     def _rotate(self, at: float) -> None:
-        self.close()
+        self._finish()
         self._make_room()
         path = self.directory / f"{int(at):011d}-{os.getpid()}{SUFFIX}"
         while path.exists():
             path = path.with_name(path.name.replace(SUFFIX, f"x{SUFFIX}"))
         self._file, self._path = path.open("wb"), path
         self._packer = zlib.compressobj(3, zlib.DEFLATED, 31)
-        self._since_key = 0
+        self._since_key = self._whole = 0
         self._write({"format": FORMAT})
 
     def _make_room(self) -> None:
@@ -153,13 +180,16 @@ class FileLedger:
             oldest.unlink()
 
     def _abandon(self) -> None:
-        """After a failed write the stream may end in half a record: begin a new file next time."""
+        """After a failed write the stream may end in half a record: begin a new file next time. A file that got not one
+        record goes, or a disk that is full for a night would be left with one for each tick."""
         if self._file is not None:
-            try:
+            with suppress(
+                OSError
+            ):  # that it cannot be written is being reported; the descriptor is closed all the same
                 self._file.close()
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
-                    raise
+            if not self._whole and self._path is not None:
+                with suppress(OSError):  # as above
+                    self._path.unlink()
         self._file = None
 
 
@@ -199,30 +229,46 @@ def read_ledger(path: Path) -> Iterator[Record]:
         yield from _read_file(file)
 
 
-def _read_file(file: Path) -> Iterator[Record]:
-    body: dict[str, Any] = {}
-    open_: dict[str, Any] | None = None
+def raw_records(file: Path) -> Iterator[Raw]:
+    """The records of one file as plain data: much faster than decoding them, for who looks at a few. Raises
+    LedgerError."""
+    body: Mapping[str, Any] = {}
+    open_: Raw | None = None
     for number, line in enumerate(_lines(file), 1):
         try:
             entry = json.loads(line)
             if number == 1:
                 _check_format(file, entry)
                 continue
+            done = open_
             if "applied" in entry:
-                if open_ is not None:
-                    yield _record(open_, body, entry["applied"])
-                open_ = None
-                continue
-            if open_ is not None:
-                yield _record(open_, body, None)
-            body = entry["full"] if "full" in entry else codec.patch(body, entry["delta"])
-            open_ = entry
-        except (ValueError, KeyError, TypeError) as error:
-            raise LedgerError(
-                f"{file}, record {number}: not a ledger record ({error}); the file may be damaged, read the others"
-            ) from error
+                done, open_ = (replace(open_, applied=entry["applied"]) if open_ is not None else None), None
+            else:
+                body = entry["full"] if "full" in entry else codec.patch(body, entry["delta"])
+                extra = (entry.get(key) for key in ("states", "config", "open"))
+                open_ = Raw(entry["at"], body, None, *extra)
+        except codec.FOREIGN as error:
+            raise _damaged(file, number, error) from error
+        if done is not None:
+            yield done
     if open_ is not None:
-        yield _record(open_, body, None)
+        yield open_
+
+
+def _read_file(file: Path) -> Iterator[Record]:
+    for number, raw in enumerate(raw_records(file), 1):
+        try:
+            record = _record(raw)
+        except codec.FOREIGN as error:
+            raise _damaged(file, number, error) from error
+        yield record
+
+
+def _damaged(file: Path, number: int, error: Exception) -> LedgerError:
+    return LedgerError(
+        f"{file}, record {number}: not a ledger record ({error}); it may be damaged or of another version of Governor, "
+        "read the other files"
+    )
 
 
 def _check_format(file: Path, entry: Any) -> None:
@@ -239,22 +285,24 @@ def _lines(file: Path) -> Iterator[str]:
                     yield line
     except (EOFError, zlib.error):
         return
-    except OSError as error:
-        raise LedgerError(f"{file}: {error.strerror or error}; give a file that Governor wrote") from error
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise LedgerError(f"{file}: {why}; give a file that Governor wrote") from error
 
 
-def _record(entry: Mapping[str, Any], body: Mapping[str, Any], applied: Sequence[Any] | None) -> Record:
+def _record(raw: Raw) -> Record:
+    body = raw.body
     return Record(
-        at=entry["at"],
+        at=raw.at,
         snapshot=codec.decode(Snapshot, body["snapshot"]),
         plan=codec.decode(Plan, _as_list(body["plan"])),
-        applied=tuple(codec.decode(Applied, a) for a in applied or ()),
-        complete=applied is not None,
+        applied=tuple(codec.decode(Applied, a) for a in raw.applied or ()),
+        complete=raw.applied is not None,
         config_hash=body["config_hash"],
         version=body["version"],
         mode=body["mode"],
-        states=entry.get("states"),
-        config=entry.get("config"),
+        states=raw.states,
+        config=raw.config,
         ledger_ok=body["ledger_ok"],
     )
 

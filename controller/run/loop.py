@@ -23,6 +23,7 @@ from controller.run import codec
 from controller.run.ends import raised
 from controller.run.hands import Hands
 from controller.run.logs import Edges
+from controller.run.samepool import same_pool
 
 log = structlog.get_logger("governor.loop")
 
@@ -138,16 +139,20 @@ class ControlLoop:
 
     def adopt(self, previous: "ControlLoop") -> None:
         """Carry over a reload what still has a place here: windows, what was learned, policy and guard memory, open
-        writes. A policy whose kind or parameters changed starts anew: its state would mean something else."""
+        writes. A pool that is another fleet now learns anew, and a policy whose kind or parameters changed starts anew:
+        its state would mean something else."""
         parts, old = self.parts, previous.parts
         kept = {id(end) for end in parts.ends.values()}
         previous._handed_on = {id(end) for end in old.ends.values() if id(end) in kept}  # noqa: SLF001 - one class
-        parts.meter.adopt(old.meter)
+        pools = {pool for pool in parts.meter.pools if same_pool(pool, old.config, parts.config)}
+        for pool in pools & old.meter.pools.keys():
+            parts.meter.pools[pool].adopt(old.meter.pools[pool])
         self.number, self.last_at = previous.number, previous.last_at
-        self.learned = {pool: s for pool, s in previous.learned.items() if pool in parts.estimators}
+        self.learned = {p: s for p, s in previous.learned.items() if p in parts.estimators and p in pools}
+        self._horizons = {p: h for p, h in previous._horizons.items() if p in pools}  # noqa: SLF001
         same = {
             key for key, policy in parts.policies.items()
-            if key in old.policies and type(old.policies[key]) is type(policy)
+            if key in old.policies and key.rpartition("/")[0] in pools and type(old.policies[key]) is type(policy)
             and getattr(old.policies[key], "config", None) == getattr(policy, "config", None)
         }  # fmt: skip
         known = {target for pool in parts.rules.pools for target in pool.targets}
@@ -217,6 +222,7 @@ class ControlLoop:
             record["states"] = encode_states(before, learned)
         if parts.ledger.needs_key():
             record["config"] = dict(parts.config)
+            record["open"] = [codec.encode(decision) for decision in self.hands.unverified.values()]
         parts.ledger.plan(record)
 
     def _record_outcomes(self, at: float, applied: Sequence[Applied]) -> None:

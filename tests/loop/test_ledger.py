@@ -1,7 +1,9 @@
 """The ledger is lossless, survives crashes and full disks, and replays to the same plans."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,21 +27,24 @@ from controller.core.signals import Signal
 from controller.run import codec
 from controller.run.ledger import FileLedger, LedgerError, Record, ledger_files, read_ledger
 from tests.support.closed_loop import build, drive
+from tests.support.lines import program
 from tests.support.plant import Plant
 
+ROOT = Path(__file__).parents[2]
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 READINGS = st.builds(
     Reading,
     st.sampled_from([State.OK, State.PARTIAL, State.STALE]),
     value=NUMBERS, lo=st.none() | NUMBERS, hi=st.none() | NUMBERS, count=st.none() | NUMBERS, note=st.text(max_size=5),
 )  # fmt: skip
+KEYS = st.sampled_from(["a", "b", "-", "~", "="])  # a tenant may be called like a mark of the format
 JSON = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(max_size=4),
-    lambda inner: st.dictionaries(st.sampled_from("abcd"), inner, max_size=4),
+    lambda inner: st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=12,
 )
 
-DICTS = st.dictionaries(st.sampled_from("abcd"), JSON, max_size=4)
+DICTS = st.dictionaries(KEYS, JSON, max_size=4)
 
 
 def ledger(path: Path, *, max_size: int = 1 << 22, rotate_size: int = 1 << 20) -> FileLedger:
@@ -82,6 +87,18 @@ def test_any_snapshot_survives_the_codec(readings: list[Reading], replicas: dict
 @given(DICTS, DICTS)
 def test_a_patch_of_a_difference_gives_the_new_value(old: dict[str, object], new: dict[str, object]) -> None:
     assert codec.patch(old, codec.diff(old, new)) == new
+
+
+def test_a_tenant_named_like_a_mark_of_the_format_breaks_the_file(tmp_path: Path) -> None:
+    book, snapshots = ledger(tmp_path), []
+    for at, tenants in enumerate((["-", "~"], ["~", "="], ["-"]), 1):
+        scopes = {name: Scope({Signal.RUNNING: ok(float(at))}) for name in tenants}
+        made = Snapshot(Tick(at, float(at)), {"a": PoolReadings(tenants=scopes)})
+        snapshots.append(made)
+        book.plan({**_record(float(at)), "snapshot": made})
+    book.close()
+
+    assert [r.snapshot for r in read_ledger(tmp_path)] == snapshots
 
 
 def test_a_crash_in_the_middle_of_a_record_loses_that_record_alone(tmp_path: Path) -> None:
@@ -149,6 +166,51 @@ def test_a_really_full_device_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(LedgerFull):
         book.plan(_record(at=2.0))
+
+
+def test_a_full_night_leaves_an_empty_file_for_each_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The format line of a new file fits in where no record does."""
+    book = ledger(tmp_path)
+    write = book._write  # noqa: SLF001
+
+    def no_room(line: Mapping[str, Any]) -> None:
+        write(line)
+        if "format" not in line:
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(book, "_write", no_room)
+        for at in range(1, 20):
+            with pytest.raises(LedgerFull):
+                book.plan(_record(float(at)))
+    assert ledger_files(tmp_path) == []
+
+    book.plan(_record(at=20.0))
+    book.close()
+    assert [r.at for r in read_ledger(tmp_path)] == [20.0]
+
+
+def test_two_governors_write_one_ledger(tmp_path: Path) -> None:
+    """Each would resume, verify and count what the other did."""
+    with program(["-m", "tests.support.ledger_holder", str(tmp_path)], ROOT) as other:
+        other.wait("holding")
+        with pytest.raises(LedgerError, match=rf"process {other.process.pid} writes there; stop it, or give each"):
+            ledger(tmp_path)
+        other.process.kill()
+        assert other.end() < 0
+    ledger(tmp_path).close()
+
+
+def test_a_reload_cannot_open_the_ledger_that_it_still_holds(tmp_path: Path) -> None:
+    old = ledger(tmp_path)
+    new = ledger(tmp_path)
+    old.close()
+    old.close()
+    with program(["-m", "tests.support.ledger_holder", str(tmp_path)], ROOT) as other:
+        other.wait("taken")
+    new.close()
+    with program(["-m", "tests.support.ledger_holder", str(tmp_path)], ROOT) as other:
+        other.wait("holding")
 
 
 def test_a_directory_that_cannot_be_written_names_the_mend(tmp_path: Path) -> None:

@@ -1,12 +1,17 @@
 """A new process takes over what its predecessor knew, and asks what became of its last write."""
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
-from controller.core.model import Lever, Target
-from controller.run.ledger import FileLedger, ledger_files
+import pytest
+
+from controller.core.model import Lever, Outcome, Snapshot, Target
+from controller.run import codec
+from controller.run.ledger import FileLedger, LedgerError, ledger_files, read_ledger
 from controller.run.loop import ControlLoop
 from controller.run.resume import resume
+from tests.loop.test_failures import START, Hands, loop
 from tests.support.closed_loop import build, drive
 from tests.support.plant import Plant
 
@@ -68,6 +73,132 @@ def test_a_write_whose_outcome_nobody_wrote_down_is_verified_first(tmp_path: Pat
     reborn = second_life(plant, tmp_path, mode="live")
     assert set(reborn.hands.unverified) == {REPLICAS}
     assert not second_life(plant, tmp_path, mode="dry_run").hands.unverified
+
+
+def left_open(path: Path, ticks: int, *, open_for: int = 1) -> dict[str, int]:
+    """A process that sent one write of unknown outcome at tick 3, verified in vain `open_for` times."""
+    hands, wish = Hands({"a": 3.0}), {"a": 3.0}
+    made = loop(hands, wish, ledger=book(path))
+    for tick in range(ticks):
+        if tick == 3:
+            hands.answers, wish["a"] = {"a": Outcome.UNKNOWN}, 5.0
+        if tick == 3 + open_for:
+            hands.verdicts = {"a": Outcome.DONE}
+            hands.have["a"] = 5.0
+        made.tick(START + 15 * tick)
+    made.parts.ledger.close()
+    return {call[0]: sum(c[0] == call[0] for c in hands.calls) for call in hands.calls}
+
+
+@pytest.mark.parametrize(("ticks", "opened"), [(3, False), (4, True), (9, True), (50, True), (52, False)])
+def test_a_restart_forgets_a_write_that_its_predecessor_could_not_verify(
+    tmp_path: Path, ticks: int, opened: bool
+) -> None:
+    calls = left_open(tmp_path, ticks, open_for=48)
+    assert calls.get("apply", 0) == (ticks > 3)
+    hands = Hands({"a": 3.0})
+    reborn = loop(hands, {"a": 5.0}, ledger=book(tmp_path))
+    resume(reborn, tmp_path)
+    assert set(reborn.hands.unverified) == ({Target("a", Lever.REPLICAS)} if opened else set())
+
+    reborn.tick(START + 1000)
+    reborn.parts.ledger.close()
+    assert [call[0] for call in hands.calls] == ["verify" if opened else "apply"], "asked, and not sent again"
+    again = loop(Hands({"a": 3.0}), {"a": 5.0})
+    resume(again, tmp_path)
+    assert bool(again.hands.unverified) == opened, "nor by the process after that"
+
+
+def test_a_decision_in_words_of_another_version_keeps_the_controller_from_starting(tmp_path: Path) -> None:
+    left_open(tmp_path, 4)
+    (file,) = ledger_files(tmp_path)
+    lines = gzip.decompress(file.read_bytes()).decode().replace('"why":"demand"', '"why":"a_reason_of_version_2"')
+    lines = lines.replace('"since_last":15.0', '"since_last":15.0,"moon":"full"')
+    assert "a_reason_of_version_2" in lines
+    file.write_bytes(gzip.compress(lines.encode()))
+
+    reborn = loop(Hands({"a": 3.0}), {"a": 5.0})
+    resume(reborn, tmp_path)
+    (decision,) = reborn.hands.unverified.values()
+    assert (decision.current, decision.final) == (3.0, 5.0)
+    with pytest.raises(LedgerError, match="of another version of Governor"):
+        list(read_ledger(tmp_path))
+
+
+@pytest.mark.parametrize("odd", ['{"at":1,"delta":{"~":{"plan":{"=":3}}}}', '{"at":1}', "[]", '{"at":1,"full":7}', "{"])
+def test_one_odd_record_costs_what_was_learned_before_it(tmp_path: Path, odd: str) -> None:
+    plant, _ = first_life(tmp_path)
+    file = ledger_files(tmp_path)[-1]
+    file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()) + odd.encode() + b"\n"))
+
+    assert second_life(plant, tmp_path).learned["llm"].samples > 10
+
+
+def test_a_newest_file_without_a_record_hides_the_one_before_it(tmp_path: Path) -> None:
+    plant, _ = first_life(tmp_path)
+    (tmp_path / "09999999999-1.ledger.gz").write_bytes(gzip.compress(b'{"format":2}\n'))
+    (tmp_path / "09999999999-2.ledger.gz").write_bytes(b"")
+
+    assert second_life(plant, tmp_path).learned["llm"].samples > 10
+
+
+def test_where_a_mute_target_was_left_is_known_to_the_next_process(tmp_path: Path) -> None:
+    hands = Hands({"a": 3.0})
+    first = loop(hands, {"a": 8.0}, ledger=book(tmp_path))
+    first.tick(START)
+    first.parts.ledger.close()
+    reborn = loop(Hands({"a": 3.0}), {"a": 8.0})
+    resume(reborn, tmp_path)
+
+    assert reborn.hands.positions == {Target("a", Lever.REPLICAS): 8.0}
+
+
+def test_a_start_decodes_every_snapshot_of_an_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 pools took minutes."""
+    plant, _ = first_life(tmp_path)
+    decoded: list[object] = []
+    decode = codec.decode
+
+    def counting(kind: type[object], data: object) -> object:
+        decoded.append(kind)
+        return decode(kind, data)
+
+    monkeypatch.setattr(codec, "decode", counting)
+    second_life(plant, tmp_path)
+
+    assert decoded
+    assert Snapshot not in decoded
+
+
+MODEL = {"engine": "vllm", "selector": {"model_name": "llama"}, "profile": {"alpha": 0.01}}
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [({}, True), ({"cold_start": "90s"}, True), ({"engine": "sglang"}, False),
+     ({"selector": {"model_name": "deepseek"}}, False), ({"profile": {"alpha": 0.02}}, False)],
+)  # fmt: skip
+def test_what_was_learned_of_one_model_is_believed_of_another(
+    tmp_path: Path, change: dict[str, object], kept: bool
+) -> None:
+    before, after = ({"pools": {"llm": one}} for one in (MODEL, {**MODEL, **change}))
+    plant = Plant(lambda t: 20.0, replicas=1, cold_start=60.0)
+    old = build(plant, ledger=book(tmp_path))
+    old.parts = replace(old.parts, config=before)
+    drive(old, plant, 600.0)
+    reloaded = build(plant)
+    reloaded.parts = replace(reloaded.parts, config=after)
+    reloaded.adopt(old)
+    old.parts.ledger.close()
+    restarted = build(plant)
+    restarted.parts = replace(restarted.parts, config=after, config_hash="another")
+    resume(restarted, tmp_path)
+
+    for one in (reloaded, restarted):
+        assert bool(one.learned) is kept
+    assert bool(reloaded.parts.meter.pools["llm"].history.entries) is kept
+    assert bool(reloaded.state.policies) is kept
+    assert reloaded.state.guards, "cooldowns and rates protect whatever runs there"
 
 
 def test_a_damaged_ledger_does_not_keep_the_fleet_without_its_controller(tmp_path: Path) -> None:

@@ -1,0 +1,125 @@
+"""A restart of the whole, as assembly wires it: config, ledger and actuators of one life after the other."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.config import GovernorConfig, loads
+from controller.core.model import Lever, Outcome, Target
+from controller.core.observation import Observation
+from controller.run.assembly import RunMode, assemble
+from controller.run.loop import ControlLoop
+from tests.support.spy_file import SpyFile
+
+START = 1_767_225_600.0
+CHAT = Target("chat", Lever.REPLICAS)
+CONFIG = """
+version: 1
+source: {{kind: prometheus, url: "http://127.0.0.1:1"}}
+ledger: {{path: {folder}/ledger}}
+pools:
+  chat:
+    engine: {engine}
+    selector: {{model_name: chat}}
+    objectives: [{{signal: ttft, percentile: p99, target: 2500ms}}]
+    levers:
+      replicas:
+        mode: {mode}
+        min: 1
+        max: 9
+        policy: {{kind: capacity}}
+        pin: {{value: {pin}, until: 2099-01-01T00:00:00Z, reason: a test wants it so}}
+        actuator: {{kind: "tests.support.spy_file:SpyFile", path: {folder}/values.json, initial: 2}}
+"""
+
+
+class Nothing:
+    """A source that sees nothing."""
+
+    def observe(self, at: float, deadline: float) -> Observation:
+        return Observation(at, None)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture(autouse=True)
+def spy() -> Iterator[None]:
+    yield
+    SpyFile.calls.clear()
+    SpyFile.dies = False
+
+
+def config(folder: Path, pin: int = 4, mode: str = "auto", engine: str = "vllm") -> GovernorConfig:
+    return loads(CONFIG.format(folder=folder, pin=pin, mode=mode, engine=engine), "governor.yaml")
+
+
+def life(made: GovernorConfig, mode: RunMode = RunMode.LIVE, previous: ControlLoop | None = None) -> ControlLoop:
+    return assemble(made, mode=mode, source=Nothing(), previous=previous)
+
+
+def killed_after_its_write(folder: Path) -> None:
+    SpyFile.dies = True
+    first = life(config(folder))
+    assert first.tick(START).applied[0].outcome is Outcome.UNKNOWN
+    first.close()
+    SpyFile.dies = False
+    SpyFile.calls.clear()
+
+
+def test_a_restart_writes_again_before_it_has_asked(tmp_path: Path) -> None:
+    killed_after_its_write(tmp_path)
+    second = life(config(tmp_path))
+    assert set(second.hands.unverified) == {CHAT}
+    result = second.tick(START + 15)
+    second.close()
+
+    assert SpyFile.calls == ["verify", "read"]
+    assert result.snapshot.targets[CHAT].last_outcome is Outcome.DONE
+    assert json.loads((tmp_path / "values.json").read_text()) == {"chat/replicas": 4}
+
+
+def test_a_write_that_never_landed_is_never_repeated(tmp_path: Path) -> None:
+    killed_after_its_write(tmp_path)
+    (tmp_path / "values.json").unlink()
+    second = life(config(tmp_path))
+    second.tick(START + 15)
+    second.close()
+
+    assert SpyFile.calls == ["verify", "read", "apply"]
+
+
+def test_a_dry_run_verifies_what_a_live_process_left_open(tmp_path: Path) -> None:
+    killed_after_its_write(tmp_path)
+    rehearsed = life(config(tmp_path), RunMode.DRY_RUN)
+    assert not rehearsed.hands.unverified
+    rehearsed.close()
+
+
+@pytest.mark.parametrize("how", ["restart", "reload"])
+def test_a_target_that_cannot_tell_falls_back_to_its_initial_value(tmp_path: Path, how: str) -> None:
+    """The file is gone with its volume, 8 replicas run, the config says that all began with 2."""
+    first = life(config(tmp_path, pin=8))
+    first.tick(START)
+    (tmp_path / "values.json").unlink()
+    if how == "restart":
+        first.close()
+        second = life(config(tmp_path, pin=8, mode="protect"))
+    else:
+        second = life(config(tmp_path, pin=8, mode="protect"), previous=first)
+        first.close()
+    result = second.tick(START + 15)
+    second.close()
+
+    assert result.plan.decisions[0].current == 8.0
+    assert not result.plan.decisions[0].send
+
+
+def test_a_reload_locks_itself_out_of_its_own_ledger(tmp_path: Path) -> None:
+    first = life(config(tmp_path))
+    second = life(config(tmp_path, engine="sglang"), previous=first)
+    first.close()
+    second.tick(START)
+    second.close()
