@@ -106,17 +106,6 @@ class Transport:
             raise BadAnswer(f"{self._url}: the answer is not a range matrix ({error!r})") from error
         return RangeAnswer(series, self._session.seen.warnings)
 
-    def get(self, path: str, budget: float) -> Any:
-        """The ``data`` of a GET below /api/v1, for what is no query (targets). Raises PrometheusError."""
-        # The library has no door for this that keeps the time-out, so the session is asked itself.
-        url = f"{self._url}/api/v1/{path}"
-        return self._bounded(budget, lambda timeout: self._get(url, timeout))
-
-    def _get(self, url: str, timeout: tuple[float, float]) -> Any:
-        return self._session.get(url, timeout=timeout, headers=self._client.headers, auth=self._client.auth).json()[
-            "data"
-        ]
-
     @property
     def skew(self) -> float:
         """Seconds that the backend's clock is ahead of ours; 0 while that is within what its header can tell."""
