@@ -55,16 +55,16 @@ class Retold:
     def __init__(self, real: Source) -> None:
         self._real = real
         real.observe(BEGIN + 2 * SCRAPE, 60.0)
-        self._known = real.observe(BEGIN + 3 * SCRAPE, 60.0)
-        if self._known.error or not self._known.pools:
-            raise SystemExit(f"the first observation failed: {self._known.error}")
-        self._frozen = pickle.dumps(self._known)
+        known = real.observe(BEGIN + 3 * SCRAPE, 60.0)
+        if known.error or not known.pools:
+            raise SystemExit(f"the first observation failed: {known.error}")
+        self._until, self._frozen = known.at, pickle.dumps(known)
 
     def observe(self, at: float, deadline: float) -> Observation:
-        if at <= self._known.at:
+        if at <= self._until:
             # A new one each time, as a source gives it: what is remembered must take its memory.
-            fresh: Observation = pickle.loads(self._frozen)
-            return replace(fresh, at=at, since=at - SCRAPE)
+            known: Observation = pickle.loads(self._frozen)
+            return replace(known, at=at, since=at - SCRAPE)
         self._frozen = b""
         return self._real.observe(at, deadline)
 
