@@ -38,7 +38,9 @@ class World:
     def write(self, mode: str = "auto", target: str = "2500ms") -> None:
         """Replaces the config in one step."""
         lever = {
-            "mode": mode, "min": 1, "max": 8, "stabilise": "0s", "cooldown": {"up": "0s", "down": "0s"},
+            # The hook's replicas are a number, two pods are all that is seen: what is missing is soon given up.
+            "mode": mode, "min": 1, "max": 8, "stabilise": "0s", "give_up": "2s",
+            "cooldown": {"up": "0s", "down": "0s"},
             "rate": {"up": "1/1s", "down": "1/1s"},
             "policy": {"kind": "threshold", "signal": "queue_depth", "per_replica": True, "upper": 4, "lower": 0.5,
                        "dwell_down": "0s"},
