@@ -64,7 +64,7 @@ class Pid:
         if config.signal and config.signal not in set(Signal):
             raise ValueError(f"signal: unknown signal {config.signal!r}; known: {', '.join(sorted(Signal))}")
         if config.signal and not config.target:
-            raise ValueError("target: needed when signal is given")
+            raise ValueError("target: is missing; write the value to hold the signal at, in its unit")
         self.config = config
 
     def initial(self) -> "Pid.State":

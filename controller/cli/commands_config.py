@@ -72,7 +72,7 @@ def init(
     if (exposition is None) == (prometheus is None):
         raise InputError("init: give either --exposition FILE (or -) or --prometheus URL")
     if output != "-":
-        to_file(Path(output), "--output")
+        to_file(Path(output), "--output", Path(exposition) if exposition is not None else None)
         if Path(output).exists() and not force:
             raise InputError(f"{output}: exists; choose another --output, or overwrite it with --force")
     if exposition is not None:

@@ -45,7 +45,7 @@ def record(
 ) -> None:
     """Records from a Prometheus range what the config needs, into one compact file."""
     settings = load(config)
-    to_file(output, "--output")
+    to_file(output, "--output", config)
     width = parse_duration(step, "--step") if step is not None else settings.interval
     now = time.time()
     record_range(
@@ -115,7 +115,7 @@ def import_(
     everything: Annotated[bool, typer.Option(help="Exposition: keep metrics that nothing reads, too.")] = False,
 ) -> None:
     """Turns timestamped exposition text or CSV tables into a recording."""
-    (to_file if mapping is None or group else to_file_or_folder)(output, "--output")
+    (to_file if mapping is None or group else to_file_or_folder)(output, "--output", *files, mapping)
     if mapping is not None:
         done = registry.tool("import-csv")(files, mapping, output, group=group)
     elif len(files) == 1:

@@ -71,7 +71,7 @@ def dry_run(
         raise InputError("dry-run: needs a past to run on: give either --recording FILE or --prometheus URL")
     width = parse_duration(step, "--step") if step is not None else None
     if report is not None:
-        to_file(report, "--report")
+        to_file(report, "--report", config, recording)
     kept = to_new_ledger(ledger, "--ledger") if ledger is not None else None
     between = _range(since, until, live=prometheus is not None)
     with _past(settings, recording, prometheus, between) as path:

@@ -8,21 +8,24 @@ from controller.core.errors import InputError
 from controller.run.ledger import ledger_files
 
 
-def to_file(path: Path, option: str) -> None:
-    """Make the folder of `path` and see that a file can be made in it. Raises InputError that names the `option`."""
+def to_file(path: Path, option: str, *read: Path | None) -> None:
+    """Make the folder of `path` and see that a file can be made in it. Raises InputError that names the `option`, also
+    when the file is one that the command has `read` or is about to."""
     if path.is_dir():
         raise InputError(f"{option} {path}: is a folder; name a file in it")
     if path.exists() and not path.is_file():
         raise InputError(f"{option} {path}: is a device or a pipe, which would be replaced; name a plain file")
+    if any(one is not None and one.exists() and path.exists() and path.samefile(one) for one in read):
+        raise InputError(f"{option} {path}: is read by the same command; name another file")
     _probe(path.parent, f"{option} {path}", "name a file in a folder that you may write to")
 
 
-def to_file_or_folder(path: Path, option: str) -> None:
+def to_file_or_folder(path: Path, option: str, *read: Path | None) -> None:
     """The same where only the work tells whether `path` will be a file, or a folder of several."""
     if path.is_dir():
         _probe(path, f"{option} {path}", "name a file or folder that you may write to")
     else:
-        to_file(path, option)
+        to_file(path, option, *read)
 
 
 def to_new_ledger(path: str, option: str) -> Path:

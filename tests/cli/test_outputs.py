@@ -52,6 +52,18 @@ def test_what_cannot_be_written_is_told_before_the_work(command: str, place: str
     assert re.search(r"; name a file", said)
 
 
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
+    config = tmp_path / "demo.yaml"
+    config.write_text(DEMO.read_text())
+    for words in (
+        ("dry-run", "-c", config, "-r", RECORDING, "--report", config),
+        ("import", config, "-o", config),
+        ("record", "-c", config, "-o", config),
+    ):
+        assert "demo.yaml: is read by the same command" in refused(*words)
+    assert config.read_text() == DEMO.read_text()
+
+
 def test_the_writer_itself_replaces_no_device() -> None:
     with pytest.raises(RecordingError, match="is not a plain file"):
         RecordingWriter(Path("/dev/null"), Header("series", 15.0))

@@ -20,7 +20,7 @@ NEEDS = PoolNeeds(pool="llama", engine="vllm", matchers=(), facts=frozenset({Fac
 
 @pytest.mark.parametrize("key", ["ca", "cert"])
 def test_a_missing_certificate_is_named_before_the_first_query(key: str, tmp_path: Path) -> None:
-    config = PrometheusConfig(url="https://a", **{key: str(tmp_path / "absent.pem")})
+    config = PrometheusConfig(url="https://a", **{key: str(tmp_path / "absent.pem")})  # type: ignore[arg-type]
     with pytest.raises(Refused, match=rf"^source\.{key}: .*absent\.pem cannot be read: No such file"):
         PrometheusSource(config, [NEEDS])
 
@@ -29,7 +29,7 @@ def test_a_missing_certificate_is_named_before_the_first_query(key: str, tmp_pat
 def test_a_file_that_is_no_certificate_is_named(key: str, tmp_path: Path) -> None:
     (tmp_path / "a.pem").write_text("not a certificate")
     with pytest.raises(Refused, match=rf"^source\.{key}: .* in PEM"):
-        Transport(PrometheusConfig(url="https://a", **{key: str(tmp_path / "a.pem")}))
+        Transport(PrometheusConfig(url="https://a", **{key: str(tmp_path / "a.pem")}))  # type: ignore[arg-type]
 
 
 def test_the_daemon_does_not_start_with_a_missing_certificate(tmp_path: Path) -> None:
