@@ -11,6 +11,7 @@ from controller.core.observation import ReplicaFacts
 from controller.core.reading import Reading, State, unsupported
 from controller.core.signals import Signal
 
+_SIGNALS = {fact: signal for signal, fact in GAUGES.items()}
 _STUCK, _MOVES = Reading(State.OK, 1.0), Reading(State.OK, 0.0)
 _PROGRESS = (Fact.GENERATION_TOKENS, Fact.PROMPT_TOKENS, Fact.FINISHED)
 
@@ -21,9 +22,9 @@ def replica(j: Judge, name: str, facts: ReplicaFacts) -> Scope:
         return Scope(signals={Signal.RUNNING: down, Signal.QUEUE_DEPTH: down, Signal.KV_USAGE: down})
     state = State.STALE if facts.age > j.stale_after else State.OK
     signals = {
-        signal: Reading(state, facts.gauges[fact], age=facts.age, source=j.source(fact))
-        for signal, fact in GAUGES.items()
-        if fact in facts.gauges
+        _SIGNALS[fact]: Reading(state, value, None, None, None, facts.age, None, j.source(fact))
+        for fact, value in facts.gauges.items()
+        if fact in _SIGNALS
     }
     signals[Signal.STUCK] = stuck(j, name)
     return Scope(signals=signals)

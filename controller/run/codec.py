@@ -166,8 +166,14 @@ def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any] | Non
                 within[key] = inner
         elif before != value:
             fresh[key] = value
-    gone = [key for key in old if key not in new] if kept < len(old) else []
-    return {mark: part for mark, part in (("=", fresh), ("~", within), ("-", gone)) if part} or None
+    change: dict[str, Any] = {}
+    if fresh:
+        change["="] = fresh
+    if within:
+        change["~"] = within
+    if kept < len(old):
+        change["-"] = [key for key in old if key not in new]
+    return change or None
 
 
 def patch(old: Mapping[str, Any], change: Mapping[str, Any] | None) -> dict[str, Any]:
