@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from controller.core.model import Applied, Decision, Lever, Outcome, Pin, Plan, Target, TargetState
 from controller.core.ports import Actuator, ActuatorError
 from controller.core.rules import FleetRules
+from controller.run import codec
 from controller.run.crew import Answer, Crew
 from controller.run.logs import Edges
 from controller.run.readback import believable, expected, known
@@ -80,6 +82,16 @@ class Hands:
             if decision.target in self._of:
                 self.unverified[decision.target] = decision
                 self.outcomes[decision.target] = Outcome.UNKNOWN
+
+    def memo(self, plan: Plan, *, full: bool) -> dict[str, Any]:
+        """What the next process must know if this one dies now, as plain data, empty when there is nothing: decisions
+        about to be sent and decisions still open, and when `full` also the last values."""
+        parts = {
+            "sends": [codec.encode(d) for d in plan.decisions if d.send],
+            "open": [codec.encode(d) for d in self.unverified.values()],
+            "values": {str(target): value for target, value in self.positions.items()} if full else {},
+        }
+        return {name: part for name, part in parts.items() if part}
 
     # --- reading ---------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,14 @@
 """Ledger: what was seen, decided and done, one record a tick, in a directory of compressed JSON lines.
 
-A file begins with a full record, the states of all laws and the config; the records after it tell only what changed.
+A file begins with its format and config, the states of all laws and a full record; the records after it tell only what
+changed. The first key of a line is its kind, so that who needs only the small ones (``resume``) can skip the large:
+
+    format   mode, version, config_hash and config of all that follows
+    states   memory of the laws, before the tick
+    memo     decisions that are about to be sent and those that are open; now and then the values of all targets
+    full     snapshot and plan of a tick; or delta, what changed of them
+    applied  what became of the plan
+
 Files are rotated by size and the oldest dropped when all together pass the cap. Each record is flushed
 before the plan is applied, so that after a crash the plan without outcomes tells what must be verified. A truncated
 last record, the mark of a crash, is skipped.
@@ -51,20 +59,6 @@ class Record:
     ledger_ok: bool = True  # False when it was decided while the ledger could not be written
 
 
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """One tick as plain data. `body` has snapshot, plan (decisions by target), config_hash, version, mode, ledger_ok;
-    `applied` is None when the process died before it was written; `open` on the first record of a file: the decisions
-    whose outcomes were unknown before it."""
-
-    at: float
-    body: Mapping[str, Any]
-    applied: Sequence[Mapping[str, Any]] | None = None
-    states: Mapping[str, Any] | None = None
-    config: Mapping[str, Any] | None = None
-    open: Sequence[Mapping[str, Any]] | None = None
-
-
 class FileLedger:
     """Writes records. Not thread-safe: one loop, one ledger, and one process for one directory."""
 
@@ -102,23 +96,21 @@ class FileLedger:
 
     def plan(self, record: Mapping[str, Any]) -> None:
         """Write the plan of a tick before it is applied. `record` has at, snapshot, plan, config_hash, version, mode,
-        and on a full record states, config and open. Raises LedgerFull when the disk is full or gone."""
+        perhaps memo and states, and on a full record config. Raises LedgerFull when the disk is full or gone."""
+        at = record["at"]
         body = {
             "snapshot": codec.encode(record["snapshot"]),
             "plan": _by_target(codec.encode(record["plan"])),
-            "config_hash": record["config_hash"],
-            "version": record["version"],
-            "mode": record["mode"],
             "ledger_ok": record.get("ledger_ok", True),
         }
+        lines = [{kind: record[kind], "at": at} for kind in ("states", "memo") if record.get(kind)]
         try:
             if self.needs_key():
-                self._rotate(record["at"])
-                line = {"at": record["at"], "full": body}
+                self._rotate(at, {key: record.get(key) for key in ("mode", "version", "config_hash", "config")})
+                lines.append({"full": body, "at": at})
             else:
-                line = {"at": record["at"], "delta": codec.diff(self._last, body)}
-            line.update({k: record[k] for k in ("states", "config", "open") if k in record})
-            self._write(line)
+                lines.append({"delta": codec.diff(self._last, body), "at": at})
+            self._write(*lines)
             self._whole += 1
         except OSError as error:
             self._abandon()
@@ -129,7 +121,7 @@ class FileLedger:
     def outcomes(self, at: float, applied: Sequence[Applied]) -> None:
         """Write what became of the plan. Raises LedgerFull."""
         try:
-            self._write({"at": at, "applied": [codec.encode(a) for a in applied]})
+            self._write({"applied": [codec.encode(a) for a in applied], "at": at})
         except OSError as error:
             self._abandon()
             raise LedgerFull(f"ledger {self.directory}: {error.strerror or error}") from error
@@ -149,10 +141,11 @@ class FileLedger:
                 self._abandon()
         self._file = None
 
-    def _write(self, line: Mapping[str, Any]) -> None:
+    def _write(self, *lines: Mapping[str, Any]) -> None:
         if self._file is None:
             return
-        data = self._packer.compress(_TEXT(line).encode() + b"\n") + self._packer.flush(zlib.Z_SYNC_FLUSH)
+        text = "".join(_TEXT(line) + "\n" for line in lines)
+        data = self._packer.compress(text.encode()) + self._packer.flush(zlib.Z_SYNC_FLUSH)
         self._file.write(data)
         self._file.flush()
         self.bytes_written += len(data)
@@ -160,7 +153,7 @@ class FileLedger:
     def _size(self) -> int:
         return self._file.tell() if self._file is not None else 0
 
-    def _rotate(self, at: float) -> None:
+    def _rotate(self, at: float, head: Mapping[str, Any]) -> None:
         self._finish()
         self._make_room()
         path = self.directory / f"{int(at):011d}-{os.getpid()}{SUFFIX}"
@@ -169,7 +162,7 @@ class FileLedger:
         self._file, self._path = path.open("wb"), path
         self._packer = zlib.compressobj(3, zlib.DEFLATED, 31)
         self._since_key = self._whole = 0
-        self._write({"format": FORMAT})
+        self._write({"format": FORMAT, **head})
 
     def _make_room(self) -> None:
         files = ledger_files(self.directory)
@@ -229,39 +222,48 @@ def read_ledger(path: Path) -> Iterator[Record]:
         yield from _read_file(file)
 
 
-def raw_records(file: Path) -> Iterator[Raw]:
-    """The records of one file as plain data: much faster than decoding them, for who looks at a few. Raises
-    LedgerError."""
+def kinds(file: Path) -> Iterator[tuple[str, str]]:
+    """The kind and the text of each line of one file: much faster than reading them, for who looks at a few. The first
+    is of kind format. Raises LedgerError."""
+    for number, line in enumerate(_lines(file)):
+        kind, quote, _ = line[2:].partition('"')
+        if not number:
+            _head(file, line)
+        if not line.startswith('{"') or not quote:
+            raise _damaged(file, number + 1, ValueError("no kind"))
+        yield kind, line
+
+
+def _read_file(file: Path) -> Iterator[Record]:
+    head: Mapping[str, Any] = {}
     body: Mapping[str, Any] = {}
-    open_: Raw | None = None
+    states: Mapping[str, Any] | None = None
+    open_: Record | None = None
     for number, line in enumerate(_lines(file), 1):
         try:
-            entry = json.loads(line)
             if number == 1:
-                _check_format(file, entry)
+                head = _head(file, line)
                 continue
-            done = open_
-            if "applied" in entry:
-                done, open_ = (replace(open_, applied=entry["applied"]) if open_ is not None else None), None
+            entry, done = json.loads(line), open_
+            kind = next(iter(entry))
+            if kind == "states":
+                states, done = entry["states"], None
+            elif kind == "memo":
+                done = None
+            elif kind == "applied":
+                applied = tuple(codec.decode(Applied, one) for one in entry["applied"])
+                done = replace(open_, applied=applied, complete=True) if open_ is not None else None
+                open_ = None
             else:
-                body = entry["full"] if "full" in entry else codec.patch(body, entry["delta"])
-                extra = (entry.get(key) for key in ("states", "config", "open"))
-                open_ = Raw(entry["at"], body, None, *extra)
+                config = head["config"] if not body else None
+                body = entry["full"] if kind == "full" else codec.patch(body, entry["delta"])
+                open_, states = _record(entry["at"], body, head, states, config), None
         except codec.FOREIGN as error:
             raise _damaged(file, number, error) from error
         if done is not None:
             yield done
     if open_ is not None:
         yield open_
-
-
-def _read_file(file: Path) -> Iterator[Record]:
-    for number, raw in enumerate(raw_records(file), 1):
-        try:
-            record = _record(raw)
-        except codec.FOREIGN as error:
-            raise _damaged(file, number, error) from error
-        yield record
 
 
 def _damaged(file: Path, number: int, error: Exception) -> LedgerError:
@@ -271,9 +273,14 @@ def _damaged(file: Path, number: int, error: Exception) -> LedgerError:
     )
 
 
-def _check_format(file: Path, entry: Any) -> None:
+def _head(file: Path, line: str) -> Mapping[str, Any]:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        entry = None
     if not isinstance(entry, dict) or entry.get("format") != FORMAT:
         raise LedgerError(f"{file}: not a ledger of format {FORMAT}; it may be of another version of Governor")
+    return entry
 
 
 def _lines(file: Path) -> Iterator[str]:
@@ -290,19 +297,20 @@ def _lines(file: Path) -> Iterator[str]:
         raise LedgerError(f"{file}: {why}; give a file that Governor wrote") from error
 
 
-def _record(raw: Raw) -> Record:
-    body = raw.body
+def _record(
+    at: float, body: Mapping[str, Any], head: Mapping[str, Any], states: Mapping[str, Any] | None,
+    config: Mapping[str, Any] | None,
+) -> Record:  # fmt: skip
     return Record(
-        at=raw.at,
+        at=at,
         snapshot=codec.decode(Snapshot, body["snapshot"]),
         plan=codec.decode(Plan, _as_list(body["plan"])),
-        applied=tuple(codec.decode(Applied, a) for a in raw.applied or ()),
-        complete=raw.applied is not None,
-        config_hash=body["config_hash"],
-        version=body["version"],
-        mode=body["mode"],
-        states=raw.states,
-        config=raw.config,
+        complete=False,
+        config_hash=head["config_hash"],
+        version=head["version"],
+        mode=head["mode"],
+        states=states,
+        config=config,
         ledger_ok=body["ledger_ok"],
     )
 

@@ -218,11 +218,12 @@ class ControlLoop:
             "at": snapshot.tick.at, "snapshot": snapshot, "plan": plan, "config_hash": parts.config_hash,
             "version": parts.version, "mode": parts.mode, "ledger_ok": self.ledger_ok,
         }  # fmt: skip
-        if parts.ledger.needs_states():
+        full = parts.ledger.needs_states()
+        record["memo"] = self.hands.memo(plan, full=full)
+        if full:
             record["states"] = encode_states(before, learned)
         if parts.ledger.needs_key():
             record["config"] = dict(parts.config)
-            record["open"] = [codec.encode(decision) for decision in self.hands.unverified.values()]
         parts.ledger.plan(record)
 
     def _record_outcomes(self, at: float, applied: Sequence[Applied]) -> None:

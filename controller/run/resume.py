@@ -6,6 +6,7 @@ was, for those that cannot tell it themselves. All others are read back. Windows
 relaxing moves until they are full.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from controller.core.model import Decision, Outcome
 from controller.core.ports import Policy
 from controller.core.why import Why
 from controller.run import codec
-from controller.run.ledger import LedgerError, Raw, ledger_files, raw_records
+from controller.run.ledger import LedgerError, kinds, ledger_files
 from controller.run.loop import ControlLoop
 from controller.run.samepool import same_pool
 
@@ -31,41 +32,37 @@ Plain = Mapping[str, Any]
 
 @dataclass(slots=True)
 class _Found:
-    """What the records of one file add up to, as plain data: the newest with states, the config, the newest of all;
-    by target the decisions that are still open, and the last values known."""
+    """What the small lines of one file add up to: its head, the text of the newest states, by target the decisions
+    that are open and the last values known."""
 
-    states: Raw | None = None
-    config: Plain = field(default_factory=dict)
-    last: Raw | None = None
+    head: Plain | None = None
+    states: str = ""
     open: dict[str, Plain] = field(default_factory=dict)
-    positions: dict[str, float] = field(default_factory=dict)
+    values: dict[str, float] = field(default_factory=dict)
+    ticks: int = 0
+    _told: bool = False  # whether the tick has a memo
 
-    def take(self, raw: Raw) -> None:
-        """The next record."""
-        targets = raw.body["snapshot"].get("targets", {})
-        if raw.open is not None:
-            self.open = {decision["target"]: decision for decision in raw.open}
-        for name in list(self.open):
-            if targets.get(name, {}).get("last_outcome", Outcome.UNKNOWN) != Outcome.UNKNOWN:
-                del self.open[name]  # verified since
-        for name, state in targets.items():
-            if state["accepted"] is not None:
-                self.positions[name] = state["accepted"]
-        if raw.body["mode"] == "live":
-            applied = {one["target"]: one["outcome"] for one in raw.applied or ()}
-            for name, decision in raw.body["plan"]["decisions"].items():
-                if decision.get("send"):
-                    self._sent(name, decision, applied.get(name, Outcome.UNKNOWN))
-        self.last = raw
-        self.states = raw if raw.states is not None else self.states
-        self.config = raw.config if raw.config is not None else self.config
+    def take(self, kind: str, text: str) -> None:
+        """The next line."""
+        if kind == "format":
+            self.head = json.loads(text)
+        elif kind == "states":
+            self.states = text
+        elif kind == "memo":
+            memo = json.loads(text)["memo"]
+            self.open = {one["target"]: one for one in (*memo.get("open", ()), *memo.get("sends", ()))}
+            self.values.update(memo.get("values", {}))
+            self._told = True
+        elif kind == "applied":
+            for one in json.loads(text)["applied"]:
+                self._settle(one["target"], one["outcome"])
+        else:  # a tick without a memo had nothing to send, and nothing open any more
+            self.open = self.open if self._told else {}
+            self.ticks, self._told = self.ticks + 1, False
 
-    def _sent(self, name: str, decision: Plain, outcome: str) -> None:
-        self.open.pop(name, None)
-        if outcome == Outcome.UNKNOWN:
-            self.open[name] = decision
-        elif outcome == Outcome.DONE:
-            self.positions[name] = decision["final"]
+    def _settle(self, target: str, outcome: str) -> None:
+        if outcome != Outcome.UNKNOWN and (sent := self.open.pop(target, None)) and outcome == Outcome.DONE:
+            self.values[target] = sent["final"]
 
 
 def resume(loop: ControlLoop, path: Path) -> None:
@@ -73,27 +70,27 @@ def resume(loop: ControlLoop, path: Path) -> None:
     said: a damaged ledger must not keep the fleet without its controller."""
     for file in reversed(ledger_files(path) if path.exists() else []):
         found = _scan(file)
-        if found.last is not None:
-            _take(loop, found)
+        if found.head is not None and found.ticks:
+            _take(loop, found, found.head)
             return
 
 
 def _scan(file: Path) -> _Found:
     found = _Found()
     try:
-        for raw in raw_records(file):
-            found.take(raw)
+        for kind, text in kinds(file):
+            found.take(kind, text)
     except (LedgerError, *codec.FOREIGN) as error:
         log.warning("ledger_not_resumed", file=str(file), error=f"{type(error).__name__}: {error}")
     return found
 
 
-def _take(loop: ControlLoop, found: _Found) -> None:
+def _take(loop: ControlLoop, found: _Found, head: Plain) -> None:
     known = {str(target): target for pool in loop.parts.rules.pools for target in pool.targets}
-    if found.states is not None:
-        _take_memory(loop, found.states, found.config)
-    loop.hands.positions = {known[name]: value for name, value in found.positions.items() if name in known}
-    if found.last is not None and found.last.body["mode"] == loop.parts.mode == "live":
+    if found.states:
+        _take_memory(loop, found.states, head)
+    loop.hands.positions = {known[name]: value for name, value in found.values.items() if name in known}
+    if head.get("mode") == loop.parts.mode == "live":
         loop.hands.must_verify([_decision(plain) for name, plain in found.open.items() if name in known])
 
 
@@ -120,13 +117,13 @@ def restore(
     return DecideState(policies, guards, fleet), learned
 
 
-def _take_memory(loop: ControlLoop, raw: Raw, config: Plain) -> None:
+def _take_memory(loop: ControlLoop, text: str, head: Plain) -> None:
     try:
-        memory, learned = restore(raw.states or {}, loop.parts.policies)
+        memory, learned = restore(json.loads(text)["states"], loop.parts.policies)
     except codec.FOREIGN as error:
-        log.warning("memory_of_another_version", version=raw.body["version"], error=str(error))
+        log.warning("memory_of_another_version", version=head.get("version"), error=f"{type(error).__name__}: {error}")
         return
-    specs, now = loop.parts.estimators, loop.parts.config
-    loop.learned = {pool: s for pool, s in learned.items() if pool in specs and same_pool(pool, config, now)}
-    if raw.body["config_hash"] == loop.parts.config_hash:
+    specs, now, before = loop.parts.estimators, loop.parts.config, head.get("config") or {}
+    loop.learned = {pool: s for pool, s in learned.items() if pool in specs and same_pool(pool, before, now)}
+    if head.get("config_hash") == loop.parts.config_hash:
         loop.state = memory

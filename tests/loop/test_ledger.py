@@ -173,9 +173,9 @@ def test_a_full_night_leaves_an_empty_file_for_each_tick(tmp_path: Path, monkeyp
     book = ledger(tmp_path)
     write = book._write  # noqa: SLF001
 
-    def no_room(line: Mapping[str, Any]) -> None:
-        write(line)
-        if "format" not in line:
+    def no_room(*lines: Mapping[str, Any]) -> None:
+        write(*lines)
+        if "format" not in lines[0]:
             raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:

@@ -125,7 +125,7 @@ def test_a_decision_in_words_of_another_version_keeps_the_controller_from_starti
         list(read_ledger(tmp_path))
 
 
-@pytest.mark.parametrize("odd", ['{"at":1,"delta":{"~":{"plan":{"=":3}}}}', '{"at":1}', "[]", '{"at":1,"full":7}', "{"])
+@pytest.mark.parametrize("odd", ['{"memo":{"sends":3},"at":1}', '{"memo":7}', '{"applied":[{}]}', '{"memo', "[]", "{"])
 def test_one_odd_record_costs_what_was_learned_before_it(tmp_path: Path, odd: str) -> None:
     plant, _ = first_life(tmp_path)
     file = ledger_files(tmp_path)[-1]
