@@ -46,8 +46,9 @@ def rehearse(folder: Path, shape: Shape, *, hours: float = 24.0, seed: int = 1) 
     recording, settings, ledger, report = (folder / n for n in ("day.jsonl.gz", "day.yaml", "ledger", "report.html"))
     write_day(recording, shape, frames, seed=seed)
     settings.write_text(config(shape), encoding="utf-8")
+    # What the console script does, by this very interpreter.
     command = (
-        str(Path(sys.executable).with_name("governor")), "dry-run", "--config", str(settings),
+        sys.executable, "-c", "from controller.cli import main; main()", "dry-run", "--config", str(settings),
         "--recording", str(recording), "--ledger", str(ledger), "--report", str(report),
     )  # fmt: skip
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()

@@ -7,6 +7,7 @@ the core keeps state outside a frozen value.
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from controller.core.facts import Fact
 from controller.core.histogram import add
@@ -160,10 +161,15 @@ def _thinned(entry: Entry, older: Entry | None) -> Entry:
         entry,
         histograms=_NO_HISTOGRAMS,
         counters={Fact.ADMITTED: left_queue(entry), Fact.ABORTED: aborts(entry.counters)},
-        gauges={fact: value for fact, value in entry.gauges.items() if fact is Fact.WAITING},
+        gauges=_waiting(entry.gauges.get(Fact.WAITING)),
         replicas=replicas,
         classes=_NO_CLASSES,
     )
+
+
+@lru_cache(maxsize=4096)
+def _waiting(number: float | None) -> Mapping[Fact, float]:
+    return {} if number is None else {Fact.WAITING: number}
 
 
 def left_queue(entry: Entry) -> float:

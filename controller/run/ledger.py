@@ -144,8 +144,9 @@ class FileLedger:
     def _write(self, *lines: Mapping[str, Any]) -> None:
         if self._file is None:
             return
-        text = "".join(_TEXT(line) + "\n" for line in lines)
-        data = self._packer.compress(text.encode()) + self._packer.flush(zlib.Z_SYNC_FLUSH)
+        # Piece by piece: of a large fleet one record is ten megabytes of text.
+        parts = [self._packer.compress(part) for line in lines for part in (_TEXT(line).encode(), b"\n")]
+        data = b"".join((*parts, self._packer.flush(zlib.Z_SYNC_FLUSH)))
         self._file.write(data)
         self._file.flush()
         self.bytes_written += len(data)
