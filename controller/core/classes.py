@@ -5,7 +5,7 @@ up while others did has had no requests: its series are born with the first one.
 pool has it, does not carry the label, and nothing can be said.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from controller.core.facts import Fact, Kind
 from controller.core.histogram import add
@@ -63,7 +63,7 @@ def attainment(j: Judge, objective: Objective, label: str) -> Reading:
     basis = _ENDED if objective.signal == Signal.ERROR_RATIO else (fact,)
     if failures := [j.facts.class_failed[f] for f in basis if f in j.facts.class_failed]:
         return Reading(State.MISSING, source=j.source(fact), note=f"by {label}: {failures[0]}")
-    entries = list(j.history.within(j.now, window))
+    entries = j.history.within(j.now, window)
     told = frozenset[Fact]().union(*(entry.named for entry in entries))
     total = None
     if objective.signal != Signal.ERROR_RATIO and fact in told:
@@ -80,7 +80,7 @@ def attainment(j: Judge, objective: Objective, label: str) -> Reading:
     return _silence(j, objective, ended, seen=seen)
 
 
-def _sums(entries: list[Entry], klass: str) -> Mapping[Fact, float]:
+def _sums(entries: Sequence[Entry], klass: str) -> Mapping[Fact, float]:
     sums: dict[Fact, float] = {}
     for entry in entries:
         for fact, value in entry.classes.get(klass, _NONE).counters.items():

@@ -184,7 +184,8 @@ def _bound(decision: Decision, lever: LeverRules) -> Decision:
 def _finish(decision: Decision, lever: LeverRules) -> Decision:
     """The last word of the bounds, and whether it is sent."""
     decision = _bound(decision, lever)
-    return replace(decision, send=decision.changed and not decision.blocked and lever.mode in (Mode.PROTECT, Mode.AUTO))
+    send = decision.changed and not decision.blocked and lever.mode in (Mode.PROTECT, Mode.AUTO)
+    return decision if send == decision.send else replace(decision, send=send)
 
 
 def _sane(proposal: Proposal) -> bool:

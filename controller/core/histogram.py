@@ -26,8 +26,9 @@ def add(parts: Iterable[HistogramIncrement]) -> HistogramIncrement | None:
     if not filled:
         return None
     edges = filled[0].edges
-    if any(part.edges is not edges and part.edges != edges for part in filled):
-        return _add_common(filled)
+    for part in filled:
+        if part.edges is not edges and part.edges != edges:
+            return _add_common(filled)
     return HistogramIncrement(
         edges,
         tuple(map(sum, zip(*(part.cumulative for part in filled), strict=True))),

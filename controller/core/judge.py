@@ -1,6 +1,7 @@
 """Judge: how good the data of one pool is at one tick, and readings in the state that they deserve."""
 
 from collections.abc import Mapping
+from itertools import islice
 
 from controller.core.facts import Fact
 from controller.core.observation import HistogramIncrement, PoolFacts
@@ -33,7 +34,7 @@ class Judge:
         self.unread = frozenset(f for e in history.within(now, window) for f in e.failed) if fresh else frozenset()
         # Counters of a healthy scrape that never appeared have no child yet: nothing was counted so far.
         self.healthy = fresh and not facts.failed and bool(facts.counters or facts.histograms)
-        self.last = list(history.entries)[-STUCK_SCRAPES:]
+        self.last = list(islice(reversed(history.entries), STUCK_SCRAPES))  # newest first
         self.sums = history.counters(now, window) if fresh else {}
         self._histograms: dict[tuple[Fact, float], HistogramIncrement | None] = {}
         self._counts: dict[Fact, Reading] = {}

@@ -17,7 +17,7 @@ ADMIT_WINDOW = 30.0  # seconds over which the rate of leaving the queue is measu
 
 def admitted(history: History, now: float, window: float) -> float | None:
     """Requests that left the queue within the window: counted as such, else by their first token."""
-    entries = list(history.within(now, window))
+    entries = history.within(now, window)
     for fact in (Fact.ADMITTED, Fact.TTFT, Fact.FINISHED):
         if any(fact in e.counters or fact in e.histograms for e in entries):
             return sum(counted(e, fact) for e in entries)

@@ -13,7 +13,6 @@ from controller.core.signals import Signal
 
 _SIGNALS = {fact: signal for signal, fact in GAUGES.items()}
 _STUCK, _MOVES = Reading(State.OK, 1.0), Reading(State.OK, 0.0)
-_PROGRESS = (Fact.GENERATION_TOKENS, Fact.PROMPT_TOKENS, Fact.FINISHED)
 
 
 def replica(j: Judge, name: str, facts: ReplicaFacts) -> Scope:
@@ -40,9 +39,15 @@ def stuck(j: Judge, name: str) -> Reading:
         if mine is None:
             continue
         seen += 1
-        counted = counted or Fact.GENERATION_TOKENS in mine.counters
-        held = held and mine.gauges.get(Fact.RUNNING, 0.0) + mine.gauges.get(Fact.WAITING, 0.0) > 0
-        moved = moved or any(mine.counters.get(fact, 0.0) > 0 for fact in _PROGRESS)
+        counters, gauges = mine.counters, mine.gauges
+        counted = counted or Fact.GENERATION_TOKENS in counters
+        held = held and gauges.get(Fact.RUNNING, 0.0) + gauges.get(Fact.WAITING, 0.0) > 0
+        moved = (
+            moved
+            or counters.get(Fact.GENERATION_TOKENS, 0.0) > 0
+            or counters.get(Fact.PROMPT_TOKENS, 0.0) > 0
+            or counters.get(Fact.FINISHED, 0.0) > 0
+        )
     if not j.fresh or seen < STUCK_SCRAPES:
         return Reading(State.UNDERFILLED, note=f"{seen} of {STUCK_SCRAPES} scrapes seen")
     if not counted:

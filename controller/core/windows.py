@@ -5,7 +5,7 @@ the core keeps state outside a frozen value.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -61,6 +61,7 @@ class History:
         self.keep, self.reach = keep, reach
         self.entries: deque[Entry] = deque()
         self._thin = 0  # entries that are thinned, the oldest ones
+        self._inside: dict[tuple[float, float], list[Entry]] = {}  # of this tick: windows are asked for many times
         self.filled_since: float | None = None
         self.anchor: Entry | None = None
 
@@ -68,6 +69,7 @@ class History:
         """A new stretch begins at an observation that has gauges and no increments: what is in flight there is where
         its growth is counted from, else a burst in the first interval would never be seen."""
         self.filled_since, self.anchor = None, entry
+        self._inside.clear()
 
     def push(self, entry: Entry) -> None:
         """Append; a hole since the previous entry restarts the unbroken stretch. A read that failed is no hole when the
@@ -76,6 +78,7 @@ class History:
         if last is None or self.filled_since is None or entry.since > last.at + 1e-6:
             self.filled_since = entry.since
         self.entries.append(entry)
+        self._inside.clear()
         while self.entries and self.entries[0].at <= entry.at - self.keep:
             self.entries.popleft()
             self._thin = max(0, self._thin - 1)
@@ -94,15 +97,20 @@ class History:
             if self.filled_since is not None:
                 self.filled_since = max(self.filled_since, self.entries[0].since)
         self.keep, self.reach = keep, reach
+        self._inside.clear()
 
-    def within(self, now: float, window: float) -> Iterator[Entry]:
+    def within(self, now: float, window: float) -> Sequence[Entry]:
         """Entries of which at least half lies inside (now - window, now], newest first, so that ticks with jitter
         fill a window; at least the newest one, so that a tick longer than the window still sees its own increment."""
-        start = now - window - 1e-6
-        for i, entry in enumerate(reversed(self.entries)):
-            if (entry.since + entry.at) / 2 < start and i:
-                return
-            yield entry
+        found = self._inside.get((now, window))
+        if found is None:
+            start = now - window - 1e-6
+            found = self._inside[now, window] = []
+            for entry in reversed(self.entries):
+                if (entry.since + entry.at) / 2 < start and found:
+                    break
+                found.append(entry)
+        return found
 
     def full(self, now: float, window: float) -> bool:
         """Whether the unbroken stretch is as long as the window. Not the sum of its entries: ticks of 25 s never add
@@ -112,7 +120,7 @@ class History:
     def ends(self, now: float, window: float) -> tuple[Entry, Entry] | None:
         """The entries whose gauges stand at the start and at the end of the window, or of the part of it that the
         unbroken stretch covers. None when there is no entry."""
-        inside = list(self.within(now, window))
+        inside = self.within(now, window)
         if not inside:
             return None
         before = len(self.entries) - len(inside) - 1

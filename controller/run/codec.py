@@ -86,8 +86,12 @@ def _default(field: Any) -> Any:
 
 
 def _encode_reading(r: Reading) -> list[Any]:
-    row: list[Any] = [r.state, r.value, r.lo, r.hi, r.count, r.age, r.window, r.source, r.note]
-    while row[-1] is None or row[-1] == "":
+    if r.note:
+        return [r.state, r.value, r.lo, r.hi, r.count, r.age, r.window, r.source, r.note]
+    if r.source:
+        return [r.state, r.value, r.lo, r.hi, r.count, r.age, r.window, r.source]
+    row: list[Any] = [r.state, r.value, r.lo, r.hi, r.count, r.age, r.window]
+    while row[-1] is None:
         row.pop()
     return row
 
