@@ -14,6 +14,9 @@ _HOLDS_WORK = (Fact.WAITING, Fact.RUNNING)
 _OWN = frozenset({State.CENSORED, State.SATURATED_TOP, State.UNSUPPORTED})  # states that say more than doubt does
 
 
+_NOT_READ = Reading(State.MISSING, note="no sample")
+
+
 class Judge:
     """Facts of one pool at `now` with their history. `window` is the control window and `stale_after` the age at which
     a sample says nothing any more, both in seconds; `fresh` is False on the first observation of a stretch, which has
@@ -132,6 +135,8 @@ class Judge:
         """No finished request in the window: because there was none, or because it has not finished."""
         if fact in self.facts.unsupported or fact in self.facts.failed or not self.fresh:
             return self.absent(fact)
+        if not seen and self.facts.sources and fact not in self.facts.sources:
+            return _NOT_READ  # what nobody asked for is not censored by what runs
         source = self.source(fact)
         if self.inflight is None:
             return Reading(State.MISSING, source=source, note="no finished request, and work in flight is unknown")
