@@ -67,7 +67,7 @@ def parse(text: str) -> Exposition:
                 break
             raise ExpositionError(f"line {number}: {why}: {line.strip()[:80]!r}") from None
     if not samples and not types:
-        raise ExpositionError("there is no metric in this text")
+        raise ExpositionError("there is no metric in this text; give what /metrics of an engine answers")
     return Exposition(tuple(samples), types)
 
 

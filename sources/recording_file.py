@@ -210,7 +210,7 @@ class Recording:
             return RecordingError(f"{self.path}: damaged in its first line ({why}); record or import it again")
         return RecordingError(
             f"{self.path}: damaged in line {line} ({why}), after {max(0, line - 2)} good frames; record or import it "
-            "again, or set `damaged: true` to read up to the damage"
+            "again, or set `damaged: true` in a `source: {kind: recording}` to read up to the damage"
         )
 
     def _header(self, line: bytes) -> Header:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from controller.cli.outputs import to_file
-from controller.cli.terminal import WRONG_INPUT, out, read_text, say, warn, write_text
+from controller.cli.terminal import WRONG_INPUT, about, out, read_text, say, warn, write_text
 from controller.config import ConfigError, GovernorConfig, json_schema, load, without_actuator
 from controller.config.errors import dotted
 from controller.core.errors import InputError
@@ -76,7 +76,9 @@ def init(
         if Path(output).exists() and not force:
             raise InputError(f"{output}: exists; choose another --output, or overwrite it with --force")
     if exposition is not None:
-        text = starter.from_exposition(read_text(exposition))
+        page = read_text(exposition)
+        with about(exposition):
+            text = starter.from_exposition(page)
     else:
         text = starter.from_prometheus(str(prometheus))
     write_text(output, text)

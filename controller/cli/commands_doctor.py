@@ -13,7 +13,7 @@ from rich.text import Text
 
 from controller import registry
 from controller.cli.commands_recording import prometheus_settings
-from controller.cli.terminal import FAILED, out, read_text
+from controller.cli.terminal import FAILED, about, out, read_text
 from controller.config import GovernorConfig, load, pool_needs
 from controller.core.errors import InputError
 from controller.core.signals import INFO
@@ -80,7 +80,7 @@ def doctor(
     With --exposition it needs no network; a --config next to it has its targets compared with the page's buckets."""
     settings = load(config) if config is not None else None
     if exposition is not None:
-        failed = _page(read_text(exposition), engine, settings, as_json=as_json)
+        failed = _page(exposition, engine, settings, as_json=as_json)
     elif settings is not None:
         findings: Sequence[Finding] = registry.tool("diagnose-prometheus")(
             prometheus_settings(settings, prometheus),
@@ -98,8 +98,10 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _page(text: str, engine: str | None, config: GovernorConfig | None, *, as_json: bool) -> bool:
-    diagnosis: Diagnosis = registry.tool("diagnose-exposition")(text, engine)
+def _page(path: str, engine: str | None, config: GovernorConfig | None, *, as_json: bool) -> bool:
+    text = read_text(path)
+    with about(path):
+        diagnosis: Diagnosis = registry.tool("diagnose-exposition")(text, engine)
     data = diagnosis.to_json()
     edges = {one["fact"]: one["edges"] for one in data["histograms"]}
     notes = list(between_buckets(config, edges)) if config is not None else []

@@ -64,6 +64,15 @@ def read_text(path: str) -> str:
     return text.replace("\r\n", "\n")  # as text mode reads it
 
 
+@contextmanager
+def about(path: str) -> Iterator[None]:
+    """What is wrong with a text is said with the name of its file."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{'standard input' if path == '-' else path}: {error}") from error
+
+
 def write_text(path: str, text: str) -> None:
     """Write a file, or standard output for `-`. Raises InputError."""
     if path == "-":

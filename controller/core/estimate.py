@@ -56,9 +56,8 @@ class EstimatorSpec:
 class EstimatorState:
     """`batch` is the sequences per replica at the last tick, `seen` the most so far; `kv_sequences` how many sequences
     fill the KV cache of one replica; `full` the batch at which requests had to wait, where that was
-    seen, and `full_for` how many seconds of that; `asked`
-    capacity that was asked for and is awaited: (replicas, unix seconds); `lags` seconds that capacity took to come,
-    newest last."""
+    seen, and `full_for` how many seconds of that; `asked` capacity that was asked for and is awaited: (replicas, unix
+    seconds); `lags` seconds that capacity took to come, newest last; `cache_told` whether KV usage was ever read."""
 
     at: float | None = None
     kappa: float = 1.0
@@ -75,6 +74,7 @@ class EstimatorState:
     accepted: float | None = None
     asked: tuple[tuple[float, float], ...] = ()
     lags: tuple[float, ...] = ()
+    cache_told: bool = False
 
 
 def update(
@@ -96,6 +96,7 @@ def update(
     shown = None
     if served is not None and state.shape is not None:
         shown = proven(profile, _thinner(state.shape, replicas), state.kappa, served, state.seen)
+    state = replace(state, cache_told=state.cache_told or pool.get(Signal.KV_USAGE).usable is not None)
     burning = any(burn.burning(readings, spec.budget_period) for readings in pool.burn.values())
     return _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state), state
 
@@ -138,6 +139,7 @@ def _assemble(
         horizon=horizon,
         margin=BURN_MARGIN if burning else 0.0,
         burning=burning,
+        cache_told=state.cache_told,
         trusted=_trusted(pool, offered, served),
         evidence=evidence,
     )

@@ -144,6 +144,13 @@ def _doubt(case: Case) -> tuple[Why, str] | None:
             return (Why.BOOT if case.tick.number < 2 else Why.UNDERFILLED), f"{signal}: {reading.note}"
         if not reading.trusted:
             return _AS_WHY.get(reading.state, Why.MISSING), f"{signal}: {reading.state}" + _note(reading.note)
+    # A cache that was seen and is not seen now may be full. One that this engine never tells is no news.
+    cache = pool.get(Signal.KV_USAGE)
+    if case.estimate.cache_told and not cache.trusted and cache.state != State.UNSUPPORTED:
+        return _AS_WHY.get(cache.state, Why.MISSING), f"{Signal.KV_USAGE}: {cache.state}" + _note(cache.note)
+    # Whatever the model of the fleet says, promises that are being broken are measured.
+    if case.estimate.burning and case.rules.relax_down:
+        return Why.BUDGET_BURN, ""
     if pool.partial:
         return Why.PARTIAL, pool.partial
     short = _short(case)

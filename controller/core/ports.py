@@ -92,6 +92,7 @@ class Estimate:
     horizon: float = 0.0  # seconds until a replica asked for now is warm
     margin: float = 0.0  # extra share of capacity that the burning error budget asks for
     burning: bool = False
+    cache_told: bool = False  # whether this pool ever told its KV usage: if so, its absence is no zero
     trusted: bool = False
     evidence: Mapping[str, float] = field(default_factory=dict)
 

@@ -15,7 +15,7 @@ _LONGEST = 300.0  # seconds between two tries
 def problems_of(problem: Exception) -> tuple[str, ...]:
     """One line per mistake, never empty."""
     if isinstance(problem, ConfigError) and problem.problems:
-        return tuple(str(one) for one in problem.problems)
+        return tuple(problem.render().splitlines())
     return (f"{type(problem).__name__}: {problem}",)
 
 

@@ -352,3 +352,12 @@ def test_a_reader_that_leaves_early_causes_no_traceback() -> None:
         assert process.stderr is not None
         said = process.stderr.read()
     assert said == ""
+
+
+@pytest.mark.parametrize("command", ["init", "doctor"])
+def test_a_page_that_is_none_is_refused_with_the_name_of_its_file(command: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.txt"
+    page.write_text("interval: 5s\n")
+    assert f"{page}: line 1: " in refused(governor(command, "-e", page))
+    page.write_text("")
+    assert f"{page}: there is no metric in this text; give what /metrics" in refused(governor(command, "-e", page))

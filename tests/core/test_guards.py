@@ -53,6 +53,23 @@ def test_an_engine_that_cannot_count_requests_is_judged_by_the_work_it_holds() -
     assert run(case(pool=healthy(queue_depth=uncounted)), 9.0) == (10.0, Why.UNSUPPORTED)
 
 
+def test_a_cache_that_was_seen_and_is_seen_no_more_may_be_full() -> None:
+    """A KV gauge that vanished alone (renamed in an upgrade, dropped by relabelling) was read as an empty cache."""
+    gone = healthy(kv_usage=bad(State.MISSING))
+
+    assert run(case(pool=gone, estimate=estimate(cache_told=True)), 9.0) == (10.0, Why.MISSING)
+    assert run(case(pool=gone, estimate=estimate(cache_told=True)), 12.0) == (12.0, None)
+    assert run(case(pool=gone, estimate=estimate(cache_told=False)), 9.0) == (9.0, None)
+    never = healthy(kv_usage=bad(State.UNSUPPORTED))
+    assert run(case(pool=never, estimate=estimate(cache_told=True)), 9.0) == (9.0, None)
+
+
+def test_a_model_that_is_wrong_does_not_overrule_promises_that_are_being_broken() -> None:
+    """A wrong profile, or a queue that the engine does not count: every request is late, and the model sees surplus."""
+    assert run(case(estimate=estimate(burning=True)), 9.0) == (10.0, Why.BUDGET_BURN)
+    assert run(case(estimate=estimate(burning=True)), 12.0) == (12.0, None)
+
+
 def test_one_dead_pod_makes_the_pool_partial_and_nothing_falls() -> None:
     made = case(pool=replace(healthy(), partial="1 of the pool's targets are down"))
 

@@ -56,8 +56,8 @@ def test_a_signal_and_the_watch_reload_the_same_change_twice(file: Path) -> None
 
 
 def test_every_mistake_of_a_config_has_its_own_line() -> None:
-    error = ConfigError([Problem("pools.a", "is empty", "give it a value"), Problem("", "unknown")])
-    assert problems_of(error) == ("pools.a: is empty; give it a value", "unknown")
+    error = ConfigError([Problem("pools.a", "is empty", "give it a value", 7), Problem("", "unknown")], "g.yaml")
+    assert problems_of(error) == ("g.yaml:7: pools.a: is empty; give it a value", "g.yaml: unknown")
     assert problems_of(OSError("disk")) == ("OSError: disk",)
 
 
