@@ -1,7 +1,8 @@
 """Guards: what stands between a wish and a value that is sent. Fixed order; each leaves a step only when it changed
 something; each relaxing move needs evidence, no protecting move does.
 
-    not due -> evidence (stale, missing, waiting, N-1) -> stabilise -> in flight -> cooldown -> rate -> group -> bounds
+    not due -> evidence (stale, missing, waiting, N-1) -> stabilise -> in flight -> promises -> cooldown -> rate ->
+    group -> bounds
 
 The group guard needs all targets of the tick and is applied by ``decide`` before the hard bounds, which come last so
 that the final value is always legal.
@@ -148,9 +149,6 @@ def _doubt(case: Case) -> tuple[Why, str] | None:
     cache = pool.get(Signal.KV_USAGE)
     if case.estimate.cache_told and not cache.trusted and cache.state != State.UNSUPPORTED:
         return _AS_WHY.get(cache.state, Why.MISSING), f"{Signal.KV_USAGE}: {cache.state}" + _note(cache.note)
-    # Whatever the model of the fleet says, promises that are being broken are measured.
-    if case.estimate.burning and case.rules.relax_down:
-        return Why.BUDGET_BURN, ""
     if pool.partial:
         return Why.PARTIAL, pool.partial
     short = _short(case)
@@ -224,6 +222,13 @@ def in_flight(case: Case, value: float) -> tuple[float, Why, str]:
     return value, KEEP, ""
 
 
+def promises(case: Case, value: float) -> tuple[float, Why, str]:
+    """No lowering while the error budget burns: whatever the model of the fleet says, broken promises are measured."""
+    if case.estimate.burning and case.rules.relax_down and case.relaxing(value):
+        return case.current, Why.BUDGET_BURN, ""
+    return value, KEEP, ""
+
+
 def cooldown(case: Case, value: float) -> tuple[float, Why, str]:
     """Time since the last change in either direction, per direction of the new one."""
     if value == case.current or not case.state.changes:
@@ -254,7 +259,7 @@ def rate(case: Case, value: float) -> tuple[float, Why, str]:
 
 
 _ORDER: tuple[Guard, ...] = (
-    not_due, protect_only, evidence, consolidation, stabilise, in_flight, cooldown, rate,
+    not_due, protect_only, evidence, consolidation, stabilise, in_flight, promises, cooldown, rate,
 )  # fmt: skip
 
 
