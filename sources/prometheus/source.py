@@ -9,7 +9,7 @@ from functools import partial
 
 from controller.core.facts import Fact, Kind
 from controller.core.observation import Observation
-from controller.core.ports import PoolNeeds
+from controller.core.ports import Matcher, PoolNeeds
 from sources import crew
 from sources.prometheus.assemble import Edges, common_edges, values
 from sources.prometheus.config import PrometheusConfig
@@ -18,7 +18,7 @@ from sources.prometheus.errors import PrometheusError, TimedOut
 from sources.prometheus.family import Family, families
 from sources.prometheus.plan import Question, questions, sightings
 from sources.prometheus.pools import Gathered, pool_facts
-from sources.prometheus.promql import one_of, selector
+from sources.prometheus.promql import TARGET, one_of, selector
 from sources.prometheus.rules import recorded
 from sources.prometheus.silence import Silence
 from sources.prometheus.targets import Targets
@@ -152,7 +152,9 @@ class PrometheusSource:
         engines = [(str(i), eyes) for i, eyes in enumerate(self._eyes) if not eyes.family.platform]
         jobs = {job for _, eyes in engines for job in eyes.found.jobs} | {job for job, _ in self._targets.known}
         health = (*one_of("job", jobs),)
-        asked["up"] = f"{selector('up', health)} or {selector('process_start_time_seconds', health)}"
+        # Not `up or process_start_time_seconds`: to `or` these are one series, for it does not look at the names.
+        names = Matcher("__name__", "=~", "up|process_start_time_seconds")
+        asked["up"] = f"max by (__name__,{','.join(TARGET)}) ({selector('', (names, *health))})"
         answers = self._all(asked, moment, until)
         first = self._since is None
         warnings: set[str] = set()

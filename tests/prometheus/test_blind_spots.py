@@ -56,7 +56,7 @@ class Fleet:
             names = ("num_requests_running", "num_requests_waiting", "request_success_total",
                      "time_to_first_token_seconds_count")  # fmt: skip
             return vector([({"__name__": f"vllm:{name}", **row}, "1") for name in names for row, _ in self.rows("1")])
-        if query.startswith("up"):
+        if "process_start_time_seconds" in query:
             return vector([({"__name__": "up", "job": "vllm", "instance": pod}, up) for pod, up in self.up.items()])
         if query.startswith("max by") and "timestamp" in query:
             return vector(self.rows(str(self.at)))

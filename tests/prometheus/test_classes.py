@@ -258,7 +258,7 @@ def test_a_failed_query_blinds_what_it_was_for_and_no_more(api: Api, by_class: b
         if query.startswith("count by") and "__name__" in query:
             names = ("vllm:num_requests_running", f"{TTFT}_count")
             return vector([({"__name__": name, **target}, "1") for name in names])
-        if query.startswith("up"):
+        if "process_start_time_seconds" in query:
             return vector([({"__name__": "up", "job": "vllm", "instance": "i"}, "1")])
         if "timestamp" in query:
             return vector([(target, "1000")])
@@ -285,7 +285,7 @@ def test_an_answer_by_class_does_not_make_a_zero_of_a_pool_whose_query_failed(ap
         if query.startswith("count by") and "__name__" in query:
             names = ("vllm:num_requests_running", "http_request_duration_highr_seconds_count")
             return vector([({"__name__": name, **target}, "1") for name in names])
-        if query.startswith("up"):
+        if "process_start_time_seconds" in query:
             return vector([({"__name__": "up", "job": "vllm", "instance": "i"}, "1")])
         if "timestamp" in query:
             return vector([(target, "1000")])

@@ -48,7 +48,7 @@ def healthy(query: str) -> tuple[int, str, bytes]:
     if "__name__" in query and query.startswith("count by"):
         names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:request_success_total")
         return vector([({"__name__": name, **TARGET}, "1") for name in names])
-    if query.startswith("up"):
+    if "process_start_time_seconds" in query:
         return vector([({"__name__": "up", "job": "vllm", "instance": "i"}, "1")])
     if query.startswith("max by") and "timestamp" in query:
         return vector([(TARGET, "1000")])
