@@ -50,7 +50,7 @@ class Fleet:
         return [(target(pod, model), value) for pod, models in self.serves.items() for model in models]
 
     def __call__(self, query: str) -> Answer:
-        if any(word in query for word in self.broken) and "__name__" not in query:
+        if any(word in query for word in self.broken) and not query.startswith("count by"):
             return DOWN
         if "__name__" in query and query.startswith("count by"):
             names = ("num_requests_running", "num_requests_waiting", "request_success_total",
