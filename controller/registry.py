@@ -17,7 +17,7 @@ from controller.core.errors import InputError
 DISTRIBUTION = "inference-governor"
 
 # The top-level packages that the distribution installs. Their names are so plain that others use them too.
-TOP_LEVEL = ("controller", "sources", "policies", "actuators", "dashboards")
+TOP_LEVEL = ("controller", "sources", "policies", "actuators", "routing", "simulator", "dashboards")
 
 
 class Group(StrEnum):

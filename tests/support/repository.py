@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("controller", "sources", "policies", "actuators", "dashboards")
+PACKAGES = ("controller", "sources", "policies", "actuators", "routing", "simulator", "dashboards")
 
 
 @cache

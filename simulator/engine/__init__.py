@@ -1,0 +1,1 @@
+"""Engines: one replica in virtual time, batching like vLLM V1."""

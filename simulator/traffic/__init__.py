@@ -1,0 +1,1 @@
+"""Traffic: who asks for what, and when. Seeded, open loop."""
