@@ -1,1 +1,1 @@
-"""Routing: how inference gateways choose a replica, admit, queue and give up. Pure; hosted by the twin and the gateway."""
+"""Routing: how gateways of inference choose a replica, admit, queue and give up. Pure; twin and gateway host it."""

@@ -1,7 +1,7 @@
 """What a gateway knows: a request as it arrives, and a replica as seen from outside. Seconds, tokens, plain data.
 
-A gateway cannot know how long an answer will be, nor what an engine did since it last told. What is not here must not be
-used by a strategy.
+A gateway cannot know how long an answer will be, nor what an engine did since it last told. What is not here must not
+be used by a strategy.
 """
 
 from dataclasses import dataclass, field

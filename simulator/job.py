@@ -48,6 +48,11 @@ class Job:
     @property
     def tpot(self) -> float | None:
         """Seconds per token after the first; None before the end and for answers of one token."""
-        if self.ending is not Ending.FINISHED or self.first_token_at is None or self.ended_at is None or self.output < 2:
+        if (
+            self.ending is not Ending.FINISHED
+            or self.first_token_at is None
+            or self.ended_at is None
+            or self.output < 2
+        ):
             return None
         return (self.ended_at - self.first_token_at) / (self.output - 1)
