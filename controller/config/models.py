@@ -180,7 +180,7 @@ class LeverConfig(Model):
         Mode.OBSERVE, description="off, observe (decide and record only), protect (only tighten or add), auto"
     )
     min: Annotated[Number, Within(ge=0)] = Field(description="hard lower bound")
-    max: Annotated[Number, Within(ge=0)] = Field(description="hard upper bound")
+    max: Annotated[Number, Within(ge=0, le=1e9)] = Field(description="hard upper bound")
     policy: PolicyPlugin = Field(description="decision law, chosen by `kind`")
     actuator: ActuatorPlugin | None = Field(
         None, description="who carries it out, chosen by `kind`; not needed to rehearse"

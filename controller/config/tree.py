@@ -37,7 +37,6 @@ _OPENS = (
     yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken, yaml.BlockSequenceStartToken, yaml.BlockMappingStartToken
 )  # fmt: skip
 _CLOSES = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
-_SCALARS = {f"tag:yaml.org,2002:{tag}" for tag in ("null", "bool", "int", "float", "str")}
 
 
 @dataclass(slots=True)
@@ -88,7 +87,7 @@ def _unreadable(error: yaml.MarkedYAMLError) -> Problem:
 
 
 def _refused(text: str) -> list[Problem]:
-    """Anchors, aliases, and nesting so deep that reading on would take long and end in a stack overflow."""
+    """Anchors, aliases, tags, and nesting so deep that reading on would take long and end in a stack overflow."""
     problems = []
     depth = 0
     for token in yaml.scan(text, Loader=_Loader):
@@ -99,6 +98,9 @@ def _refused(text: str) -> list[Problem]:
             sign = "&" if isinstance(token, yaml.AnchorToken) else "*"
             what = f"the YAML anchor {sign}{token.value} is not allowed"
             problems.append(Problem("", what, "write the values out", token.start_mark.line + 1))
+        if isinstance(token, yaml.TagToken):
+            tag = "".join(part or "!" for part in token.value)
+            problems.append(Problem("", f"the YAML tag {tag} is not allowed", "remove it", token.start_mark.line + 1))
     return problems
 
 
@@ -109,11 +111,6 @@ def _build(node: yaml.Node, path: Path, tree: Tree, loader: _Loader) -> Any:
         return [_build(item, (*path, index), tree, loader) for index, item in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
         return _mapping(node, path, tree, loader)
-    if node.tag not in _SCALARS:
-        tag = node.tag.replace("tag:yaml.org,2002:", "!!")
-        tree.problems.append(Problem(dotted(path), f"the YAML tag {tag} is not allowed", "remove it", line))
-        tree.broken.add(path)
-        return None
     try:
         return loader.construct_object(node)
     except ValueError:  # int() refuses numbers of thousands of digits
@@ -126,7 +123,7 @@ def _mapping(node: yaml.MappingNode, path: Path, tree: Tree, loader: _Loader) ->
     result: dict[str, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag not in _SCALARS:
+        if not isinstance(key_node, yaml.ScalarNode):
             tree.problems.append(Problem(dotted(path), "a key must be plain text", "write `name: value`", line))
             tree.broken.add(path)
             continue
