@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from controller import registry
 from controller.config import models
-from controller.config.plugins import Chosen, Secret, model_of
+from controller.config.plugins import TAG, Chosen, Secret, Tagged, model_of
 from controller.config.units import Within, Written, format_rate, format_size, show
 from controller.core.params import Unit
 from controller.core.rules import Rate
@@ -89,7 +89,7 @@ def _plugin(group: Group, kind: str) -> str:
         return "\n".join([*lines, "It has no parameters.\n"])
     lines.append(f"{_table(model)}\n")
     lines.extend(
-        f"`{name}`: {_first(part.__doc__)}\n\n{_table(part)}\n"
+        f"`{name}`{_kind_of(part)}: {_first(part.__doc__)}\n\n{_table(part)}\n"
         for name, field in model.model_fields.items()
         for part in _models_in(field.annotation)
     )
@@ -131,6 +131,9 @@ def _name(hint: Any) -> str:
                 return part.words
             if isinstance(part, Chosen):
                 return f"one of the {part.group.noun} plug-ins"
+            if isinstance(part, Tagged):
+                kinds = f"mapping with `{TAG}` " + " or ".join(f"`{kind}`" for kind, _ in part.models)
+                return kinds if part.plain in (None, type(None)) else f"{_name(part.plain)} or {kinds}"
         return _name(parts[0])
     if origin in (typing.Union, types.UnionType):
         return " or ".join(dict.fromkeys(_name(part) for part in parts if part is not type(None)))
@@ -173,6 +176,12 @@ def _models_in(hint: Any) -> list[type[BaseModel]]:
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return [] if hint is Secret else [hint]
     return [model for part in typing.get_args(hint) for model in _models_in(part)]
+
+
+def _kind_of(model: type[BaseModel]) -> str:
+    """What tells the model from the others that may stand in its place."""
+    kind = model.model_fields.get(TAG)
+    return f" with {TAG} {_name(kind.annotation)}" if kind is not None else ""
 
 
 def _first(text: str | None) -> str:

@@ -18,6 +18,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    PlainValidator,
     Strict,
     ValidationError,
     create_model,
@@ -26,12 +27,13 @@ from pydantic_core import CoreSchema, core_schema
 
 from controller import registry
 from controller.config.errors import BadParts, BadValue, Path
-from controller.config.report import problems_of
+from controller.config.report import nearest, problems_of
 from controller.config.units import Duration, Ratio, Within
 from controller.core.params import SecretRef, Unit
 from controller.registry import Group
 
 CHOICE = "x-plugin"
+TAG = "kind"
 _MODELS: dict[type[Any], type[BaseModel]] = {}
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
@@ -88,7 +90,9 @@ def _make_model(config: type[Any]) -> type[BaseModel]:
         bounds = {name: field.metadata.get(name) for name in ("ge", "gt", "le", "lt")}
         within = Within(**bounds, unit=unit) if any(limit is not None for limit in bounds.values()) else None
         settings: dict[str, Any] = {"description": field.metadata.get("doc", "")}
-        if field.default is not dataclasses.MISSING:
+        if field.name == TAG and _kinds(config):
+            pass  # always written, whatever its default in code: it tells which of several dataclasses is meant
+        elif field.default is not dataclasses.MISSING:
             settings["default"] = field.default
         elif field.default_factory is not dataclasses.MISSING:
             settings["default_factory"] = field.default_factory
@@ -98,15 +102,7 @@ def _make_model(config: type[Any]) -> type[BaseModel]:
 
 def build(config: type[Any], data: Mapping[str, Any]) -> Any:
     """An instance of the dataclass `config` from plain data. Raises BadParts with every problem at once."""
-    model = model_of(config)
-    try:
-        valid = model.model_validate(data)
-    except ValidationError as error:
-        raise BadParts(problems_of(error, model)) from error
-    try:
-        return _instance(config, valid)
-    except ValueError as error:
-        raise BadParts([_own_words(error, config)]) from error
+    return _instance(config, _checked(model_of(config), data))
 
 
 def choose(group: Group, value: object) -> Plugin:
@@ -170,17 +166,78 @@ PolicyPlugin = Annotated[Plugin, Chosen(Group.POLICY)]
 ActuatorPlugin = Annotated[Plugin, Chosen(Group.ACTUATOR)]
 
 
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """Pydantic metadata: one of several dataclasses, told apart by their `kind`; `models` in pairs with that word. What
+    is not a mapping is for the other members of the union: `plain` is their type, None where there are none."""
+
+    models: tuple[tuple[str, type[BaseModel]], ...]
+    plain: Any = None
+
+    def check(self, value: Any) -> Any:
+        """A validator in place of pydantic's own, which would tell what each member finds wrong with the value."""
+        if isinstance(value, BaseModel):
+            return value
+        models = dict(self.models)
+        if isinstance(value, Mapping):
+            kind = value.get(TAG)
+            if kind is None:
+                raise BadParts([((TAG,), "is missing", f"write one of {', '.join(models)}")])
+            if not isinstance(kind, str) or kind not in models:
+                raise BadParts([((TAG,), f"{kind!r} is not a choice", nearest(str(kind), models))])
+            return _checked(models[kind], value)
+        if value is None and self.plain is type(None):
+            return None
+        if self.plain in (None, type(None)):
+            raise BadValue(f"{value!r} is not a mapping", f"write {{{TAG}: {next(iter(models))}, ...}}")
+        try:
+            return _checked(create_model("Plain", __config__=_STRICT, plain=(self.plain, ...)), {"plain": value}).plain
+        except BadParts as error:
+            raise BadParts([(path[1:], mistake, mend) for path, mistake, mend in error.problems]) from error
+
+
+def _checked(model: type[BaseModel], value: Any) -> Any:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise BadParts(problems_of(error, model)) from error
+
+
+def _kinds(config: Any) -> tuple[str, ...]:
+    """The words that a dataclass accepts as its `kind`; empty when it is none that says so."""
+    if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
+        return ()
+    hint = typing.get_type_hints(config).get(TAG)
+    return tuple(typing.get_args(hint)) if typing.get_origin(hint) is Literal else ()
+
+
+def _union(parts: tuple[Any, ...], unit: Unit, within: Within | None) -> Any:
+    """A union; members with a `kind` are chosen by it alone, so that mistakes are those of the one that was meant."""
+    tagged = {kind: model_of(part) for part in parts for kind in _kinds(part)}
+    rest = tuple(_annotation(part, unit, within) for part in parts if not _kinds(part))
+    plain: Any = Union[rest] if rest else None  # noqa: UP007 - built at run time
+    if not tagged:
+        return plain
+    either: Any = Union[tuple(dict.fromkeys(tagged.values()))]  # noqa: UP007
+    if len(set(tagged.values())) > 1:
+        either = Annotated[either, Field(discriminator=TAG)]
+    if rest:
+        either = Union[either, plain]  # noqa: UP007
+    rule = Tagged(tuple(tagged.items()), plain)
+    return Annotated[either, rule, PlainValidator(rule.check, json_schema_input_type=either)]
+
+
 def _annotation(hint: Any, unit: Unit, within: Within | None) -> Any:
     """`hint` with strict leaves, and the unit and bounds on every number in it."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
-        return Union[tuple(_annotation(part, unit, within) for part in parts)]  # noqa: UP007 - built at run time
+        return _union(parts, unit, within)
     if origin is Literal or hint is type(None) or hint is Any:
         return hint
     if origin in (tuple, list, frozenset):
         inner = tuple(part if part is Ellipsis else _annotation(part, unit, within) for part in parts)
         return origin[inner if origin is tuple else inner[0]]
-    if isinstance(origin, type) and issubclass(origin, Mapping):
+    if _is_mapping(origin):
         return dict[parts[0], _annotation(parts[1], unit, within)]  # type: ignore[misc,valid-type]
     leaf: Any = hint
     if hint is SecretRef:
@@ -195,23 +252,42 @@ def _annotation(hint: Any, unit: Unit, within: Within | None) -> Any:
 
 
 def _instance(config: type[Any], valid: BaseModel) -> Any:
+    """The dataclass from its model. Raises BadParts with what the dataclasses themselves found wrong, inner ones first:
+    one whose parts are wrong is not asked."""
     hints = typing.get_type_hints(config)
-    return config(
-        **{f.name: _value(hints[f.name], getattr(valid, f.name)) for f in dataclasses.fields(config) if f.init}
-    )
+    parts: dict[str, Any] = {}
+    problems: list[tuple[Path, str, str]] = []
+    for field in dataclasses.fields(config):
+        if field.init:
+            parts[field.name] = _value(hints[field.name], getattr(valid, field.name), (field.name,), problems)
+    if problems:
+        raise BadParts(problems)
+    try:
+        return config(**parts)
+    except ValueError as error:
+        raise BadParts([_own_words(error, config)]) from error
 
 
-def _value(hint: Any, value: Any) -> Any:
-    """Back from the model's value to what the dataclass declares."""
+def _value(hint: Any, value: Any, path: Path, problems: list[tuple[Path, str, str]]) -> Any:
+    """Back from the model's value to what the dataclass declares; what is wrong on the way goes to `problems`."""
     if isinstance(value, Secret):
         return SecretRef(env=value.env, file=value.file)
+    members = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
     if isinstance(value, BaseModel):
-        options = [p for p in (hint, *typing.get_args(hint)) if isinstance(p, type) and dataclasses.is_dataclass(p)]
-        return next(_instance(o, value) for o in options if isinstance(value, model_of(o)))
+        options = [p for p in members if isinstance(p, type) and dataclasses.is_dataclass(p)]
+        try:
+            return next(_instance(o, value) for o in options if isinstance(value, model_of(o)))
+        except BadParts as error:
+            problems.extend(((*path, *below), mistake, mend) for below, mistake, mend in error.problems)
+            return None
     if isinstance(value, (tuple, list)) and not isinstance(value, Enum):
-        inner = next((part for part in typing.get_args(hint) if part is not Ellipsis), Any)
-        return type(value)(_value(inner, item) for item in value)
+        inner = next((typing.get_args(m)[0] for m in members if typing.get_origin(m) in (tuple, list)), Any)
+        return type(value)(_value(inner, item, (*path, index), problems) for index, item in enumerate(value))
     if isinstance(value, dict):
-        inner = (*typing.get_args(hint), Any, Any)[1]
-        return {key: _value(inner, item) for key, item in value.items()}
+        inner = next((typing.get_args(m)[1] for m in members if _is_mapping(typing.get_origin(m))), Any)
+        return {key: _value(inner, item, (*path, key), problems) for key, item in value.items()}
     return value
+
+
+def _is_mapping(origin: Any) -> bool:
+    return isinstance(origin, type) and issubclass(origin, Mapping)
