@@ -30,6 +30,7 @@ class Request:
     hardware: str = ""
     region: str = ""
     zone: str = ""
+    replica: str = ""  # asked for by name; the strategy `direct` alone obeys
 
 
 @dataclass(frozen=True, slots=True)

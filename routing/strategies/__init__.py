@@ -1,0 +1,32 @@
+"""Strategies of routing, by name. `make` one, `tune` it while it runs; docs/routing.md says which to use when."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from routing.parameters import Value, build
+from routing.strategies.least import LeastLoaded, LeastQueue
+from routing.strategies.rotation import PowerOfTwo, Random, RoundRobin
+from routing.strategies.strategy import Base, Choice, Counters, Strategy
+
+STRATEGIES: Mapping[str, type[Base[Any]]] = {
+    "round-robin": RoundRobin,
+    "random": Random,
+    "power-of-two": PowerOfTwo,
+    "least-loaded": LeastLoaded,
+    "least-queue": LeastQueue,
+}
+NAMES = tuple(STRATEGIES)
+
+__all__ = ["NAMES", "STRATEGIES", "Choice", "Counters", "Strategy", "make"]
+
+
+def make(name: str, parameters: Mapping[str, Value] | None = None) -> Strategy:
+    """A new strategy. Raises ValueError as `field: mistake; mend`; an unknown name is a mistake of the field
+    `strategy`."""
+    if name not in STRATEGIES:
+        near = difflib.get_close_matches(name, NAMES, 1)
+        mend = f"did you mean {near[0]}?" if near else f"write one of {', '.join(NAMES)}"
+        raise ValueError(f"strategy: {name!r} is unknown; {mend}")
+    cls = STRATEGIES[name]
+    return cls(build(cls.Parameters, parameters or {}))

@@ -1,0 +1,154 @@
+"""What a routing strategy is: it picks a replica, and is told what became of its picks.
+
+The host calls `pick`, then `sent` if it did send, `first_token` when prefill is over, and `finished` exactly once for
+each `sent`, whatever the end. It tells of replicas by `joined` and `left`, and of their caches by `stored` and
+`evicted`, if their engines tell. No hook is needed for a pick to be right; they make it good.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from routing.model import Replica, Request
+from routing.parameters import Value, build
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where a request goes. `replica` is empty when nothing can take it now, and `why` says why; `prefill` names the
+    replica that does the prefill when it is another one. `hit_tokens` of the prompt are believed to be cached where
+    the prefill happens."""
+
+    replica: str
+    prefill: str = ""
+    why: str = ""
+    hit_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Since the strategy was made. The believed prefix hit rate is hit_tokens / prompt_tokens; `extra` holds what one
+    strategy alone counts, by name."""
+
+    decisions: int = 0
+    refused: int = 0
+    prompt_tokens: int = 0
+    hit_tokens: int = 0
+    extra: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of prompt tokens that were believed to be cached where they were sent, 0..1."""
+        return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+
+class Strategy(Protocol):
+    """A law of routing. Not thread-safe; one gateway owns it. `replicas` come in a stable order and already match the
+    request's wishes (`routing.capability`); a strategy does not change them."""
+
+    def pick(self, request: Request, replicas: Sequence[Replica], now: float) -> Choice: ...
+
+    def sent(self, request: Request, choice: Choice, now: float) -> None: ...
+
+    def first_token(self, request_id: int, now: float) -> None: ...
+
+    def finished(self, request_id: int, output_tokens: int | None, now: float) -> None:
+        """The end of a sent request; `output_tokens` is None when it was not served to its end."""
+
+    def joined(self, replica: Replica, now: float) -> None:
+        """A replica is there, with an empty cache: a new one, or the same name again after a restart."""
+
+    def left(self, name: str, now: float) -> None: ...
+
+    def stored(self, name: str, blocks: Sequence[int], now: float) -> None:
+        """A replica's cache now holds these blocks; hashes as in `Request.prefix`, the leading block first."""
+
+    def evicted(self, name: str, blocks: Sequence[int], now: float) -> None: ...
+
+    def tune(self, parameters: Mapping[str, Value]) -> None:
+        """Other parameters from now on, absolute as in `make`; what it has learned stays. After a ValueError nothing
+        has changed."""
+
+    @property
+    def counters(self) -> Counters: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoParameters:
+    """Nothing to tune."""
+
+
+class Base(Generic[P]):
+    """What strategies share: closed replicas are left out, picks are counted, hooks do nothing unless overridden."""
+
+    Parameters: ClassVar[type[Any]]
+    splits: ClassVar[bool] = False  # whether it can send the prefill elsewhere; others never pick a prefill replica
+
+    def __init__(self, parameters: P) -> None:
+        self.parameters = parameters
+        self._decisions = self._refused = self._prompt_tokens = self._hit_tokens = 0
+        self._turn = 0
+
+    def pick(self, request: Request, replicas: Sequence[Replica], now: float) -> Choice:
+        """The choice among the replicas that take new work: neither draining nor at weight 0."""
+        candidates = [replica for replica in replicas if replica.weight > 0.0 and not replica.draining]
+        if not self.splits:
+            whole = [replica for replica in candidates if replica.ability.role != "prefill"]
+        else:
+            whole = candidates
+        if whole:
+            choice = self.choose(request, whole, now)
+        else:
+            choice = Choice("", why=_why_none(replicas, candidates))
+        self._decisions += 1
+        if choice.replica:
+            self._prompt_tokens += request.prompt_tokens
+            self._hit_tokens += choice.hit_tokens
+        else:
+            self._refused += 1
+        return choice
+
+    def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
+        """The law itself; `replicas` are open, and at least one."""
+        raise NotImplementedError
+
+    def rotated(self, replicas: list[Replica]) -> list[Replica]:
+        """The same replicas from another start each time, so that ties do not all go to the first."""
+        self._turn = turn = (self._turn + 1) % len(replicas)
+        return replicas[turn:] + replicas[:turn]
+
+    def sent(self, request: Request, choice: Choice, now: float) -> None: ...
+
+    def first_token(self, request_id: int, now: float) -> None: ...
+
+    def finished(self, request_id: int, output_tokens: int | None, now: float) -> None: ...
+
+    def joined(self, replica: Replica, now: float) -> None: ...
+
+    def left(self, name: str, now: float) -> None: ...
+
+    def stored(self, name: str, blocks: Sequence[int], now: float) -> None: ...
+
+    def evicted(self, name: str, blocks: Sequence[int], now: float) -> None: ...
+
+    def tune(self, parameters: Mapping[str, Value]) -> None:
+        """Other parameters from now on; what has been learned stays."""
+        self.parameters = build(self.Parameters, parameters)
+
+    def extra(self) -> dict[str, int]:
+        """What this strategy alone counts."""
+        return {}
+
+    @property
+    def counters(self) -> Counters:
+        """What was decided since it was made."""
+        extra = tuple(sorted(self.extra().items()))
+        return Counters(self._decisions, self._refused, self._prompt_tokens, self._hit_tokens, extra)
+
+
+def _why_none(replicas: Sequence[Replica], candidates: Sequence[Replica]) -> str:
+    if not replicas:
+        return "no replica"
+    return "every replica that is open does prefill only" if candidates else "every replica drains or has weight 0"
