@@ -20,7 +20,8 @@ class Ending(StrEnum):
 class Job:
     """`output` is how many tokens the answer will have, which no router may look at. Times are unix seconds of the
     twin's clock, None until they come. `origin` is the id of the first attempt, `attempt` counts from 0. `patience` is
-    how long the client waits for its first token before it goes away, None for ever."""
+    how long the client waits for its first token before it goes away, None for ever. `stream` is the stream of traffic
+    that it came from."""
 
     request: Request
     output: int
@@ -28,6 +29,7 @@ class Job:
     origin: int = -1
     attempt: int = 0
     patience: float | None = None
+    stream: str = ""
 
     ending: Ending | None = None
     why: str = ""  # the gateway's or the engine's words
