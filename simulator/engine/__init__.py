@@ -1,1 +1,1 @@
-"""Engines: one replica in virtual time, batching like vLLM V1."""
+"""One replica in virtual time: continuous batching, KV blocks, prefix cache, and decode in closed form."""
