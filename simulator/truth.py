@@ -2,9 +2,9 @@
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,21 +50,21 @@ class Jobs:
     def __init__(self) -> None:
         self.pools, self.classes, self.tenants = Names(), Names(), Names()
         self.streams, self.replicas, self.whys = Names(), Names(), Names()
-        self._columns = {
+        self._columns: dict[str, array[float] | array[int]] = {
             **{name: array("d") for name in self.FLOATS},
             **{name: array("q") for name in self.WHOLE},
             **{name: array("i") for name in self.SMALL},
         }
-        self._put = [column.append for column in self._columns.values()]
+        self._put: list[Callable[[Any], None]] = [column.append for column in self._columns.values()]
 
     def __len__(self) -> int:
         return len(self._columns["id"])
 
     def add(self, pool: str, job: Job, retried: bool) -> None:
         """A job that ended, at the pool that it arrived at; `retried` says that its client comes again."""
-        request, ended = job.request, job.ended_at
-        assert ended is not None
-        assert job.ending is not None
+        request, ended, ending = job.request, job.ended_at, job.ending
+        if ended is None or ending is None:
+            raise ValueError(f"job {request.id} has not ended")
         first, tpot = job.first_token_at, job.tpot
         row = (
             job.arrived,
@@ -80,7 +80,7 @@ class Jobs:
             self.streams.number(job.stream),
             self.replicas.number(job.replica),
             self.whys.number(job.why),
-            _CODES[job.ending],
+            _CODES[ending],
             job.degraded,
             job.attempt,
             retried,
