@@ -1,0 +1,1 @@
+"""Peers: what others would do, as policies, from their published algorithms."""
