@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -19,8 +19,13 @@ from controller.registry import Group
 
 def load(path: FilePath | str, engines: Callable[[], Iterable[str]] = registry.engines) -> GovernorConfig:
     """The config in the file at `path`. Raises ConfigError."""
+    return loads(read(path), str(path), engines)
+
+
+def read(path: FilePath | str) -> str:
+    """The text of the file at `path`. Raises ConfigError."""
     try:
-        text = FilePath(path).read_text(encoding="utf-8")
+        return FilePath(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         problem = Problem("", f"is not UTF-8 text (byte {error.start})", "save it as UTF-8 text")
         raise ConfigError([problem], str(path)) from error
@@ -28,38 +33,40 @@ def load(path: FilePath | str, engines: Callable[[], Iterable[str]] = registry.e
         raise ConfigError(
             [Problem("", f"cannot be read: {error.strerror}", "check the path and its rights")], str(path)
         ) from error
-    return loads(text, str(path), engines)
 
 
 def loads(text: str, origin: str = "config", engines: Callable[[], Iterable[str]] = registry.engines) -> GovernorConfig:
     """The config in YAML `text`. `origin` names it in messages. Raises ConfigError with every problem found."""
     found = tree.parse(text)
+    data = mapping(found, origin, "run `governor init` for a starter")
+    config, mistakes = validate(data, engines, found.broken)
+    problems = located(found, mistakes)
+    if problems or config is None:
+        raise ConfigError(problems, origin)
+    return config
+
+
+def mapping(found: tree.Tree, origin: str, starter: str) -> dict[str, Any]:
+    """The data of a file that is a mapping of version 1. Raises ConfigError for one that is not; `starter` says where
+    to get a file from."""
     data = found.data
     if data is None and not found.problems:
-        raise ConfigError([Problem("", "the file is empty", "run `governor init` for a starter")], origin)
+        raise ConfigError([Problem("", "the file is empty", starter)], origin)
     if not isinstance(data, dict):
         problems = found.problems or [
             Problem("", "the file must be a mapping of names to values", "begin with `version: 1`", 1)
         ]
         raise ConfigError(problems, origin)
     if "version" in data and data["version"] != 1:
-        raise ConfigError(
-            [
-                Problem(
-                    "version",
-                    f"{data['version']!r} is not a version this Governor knows",
-                    "write version: 1",
-                    found.line(("version",)),
-                )
-            ],
-            origin,
-        )
-    config, mistakes = _validate(data, engines, found.broken)
-    located = [Problem(dotted(path), mistake, mend, found.line(path)) for path, mistake, mend in mistakes]
-    problems = sorted([*found.problems, *located], key=lambda problem: (problem.line or 0, problem.path))
-    if problems or config is None:
-        raise ConfigError(problems, origin)
-    return config
+        what = f"{data['version']!r} is not a version this Governor knows"
+        raise ConfigError([Problem("version", what, "write version: 1", found.line(("version",)))], origin)
+    return data
+
+
+def located(found: tree.Tree, mistakes: Iterable[tuple[Path, str, str]]) -> list[Problem]:
+    """The mistakes with the lines that they are in, and those of the text itself, in the order of the file."""
+    problems = [Problem(dotted(path), mistake, mend, found.line(path)) for path, mistake, mend in mistakes]
+    return sorted([*found.problems, *problems], key=lambda problem: (problem.line or 0, problem.path))
 
 
 def config_hash(config: GovernorConfig) -> str:
@@ -69,8 +76,8 @@ def config_hash(config: GovernorConfig) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _validate(
-    data: dict[str, Any], engines: Callable[[], Iterable[str]], broken: set[Path]
+def validate(
+    data: dict[str, Any], engines: Callable[[], Iterable[str]] = registry.engines, broken: Collection[Path] = ()
 ) -> tuple[GovernorConfig | None, list[tuple[Path, str, str]]]:
     """The config, and everything that is wrong.
 
@@ -80,6 +87,7 @@ def _validate(
     """
     mistakes: list[tuple[Path, str, str]] = []
     cut: set[Path] = set()
+    broken = set(broken)
     config: GovernorConfig | None = None
     while config is None:
         try:

@@ -30,6 +30,10 @@ class RunMode(StrEnum):
     LIVE = "live"
     DRY_RUN = "dry_run"
     REPLAY = "replay"
+    SIMULATE = "simulate"
+
+
+_IN_PROCESS = frozenset({RunMode.REPLAY, RunMode.SIMULATE})  # the world is a recording, or simulated
 
 
 class AssemblyError(Exception):
@@ -41,6 +45,7 @@ def assemble(
     *,
     mode: RunMode,
     source: Source | None = None,
+    actuator: Actuator | None = None,
     ledger_path: Path | None = None,
     previous: ControlLoop | None = None,
     fence: Callable[[], bool] = lambda: True,
@@ -48,8 +53,9 @@ def assemble(
     """A loop ready to tick.
 
     live: the configured source and actuators. dry_run: the same with writes dropped. replay: `source` (a recording)
-    and nothing that reaches out; targets are read off the recording. `ledger_path` overrides the config; in replay
-    no ledger is kept without it. `previous` hands over its windows and memory. Raises AssemblyError.
+    and nothing that reaches out; targets are read off the recording. simulate: `source` and `actuator` are a world in
+    this process, which answers. `ledger_path` overrides the config; in replay and simulate no ledger is kept without
+    it. `previous` hands over its windows and memory. Raises AssemblyError.
     """
     needs = pool_needs(config)
     ends = Ends(previous)
@@ -61,7 +67,7 @@ def assemble(
         estimators={spec.pool: spec for spec in estimator_specs(config)},
         rules=rules,
         policies=policies(config),
-        actuators=_actuators(config, rules, mode, eyes, ends),
+        actuators=_actuators(config, rules, mode, actuator or eyes, ends),
         ledger=_ledger(config, mode, ledger_path),
         deadline=config.deadline,
         config_hash=config_hash(config),
@@ -76,7 +82,7 @@ def assemble(
     loop = ControlLoop(parts)
     if previous is not None:
         loop.adopt(previous)
-    elif mode is not RunMode.REPLAY:
+    elif mode not in _IN_PROCESS:
         resume(loop, ledger_path or Path(config.ledger.path))
     return loop
 
@@ -184,17 +190,17 @@ def _lever_rules(lever: Lever, settings: LeverConfig) -> LeverRules:
 
 
 def _actuators(
-    config: GovernorConfig, rules: FleetRules, mode: RunMode, eyes: Watched, ends: "Ends"
+    config: GovernorConfig, rules: FleetRules, mode: RunMode, world: Actuator, ends: "Ends"
 ) -> dict[str, Actuator]:
-    """By "pool/lever". Without an actuator, and in replay, the target is read off the metrics and nothing is
-    written."""
+    """By "pool/lever". Without an actuator, and in replay, the target is read off the metrics and nothing is written; a
+    simulated world takes the writes of all."""
     out: dict[str, Actuator] = {}
     for pool in rules.pools:
         for lever in pool.levers:
             plugin = config.pools[pool.pool].levers[lever.lever].actuator
             key = f"{pool.pool}/{lever.lever}"
-            if mode is RunMode.REPLAY or plugin is None:
-                out[key] = eyes
+            if mode in _IN_PROCESS or plugin is None:
+                out[key] = world
                 continue
             binding = Binding(tuple(t for t in pool.targets if t.lever == lever.lever))
             real = ends.actuator(key, plugin, binding)
@@ -235,7 +241,7 @@ class Ends:
 
 
 def _ledger(config: GovernorConfig, mode: RunMode, path: Path | None) -> KeyedLedger:
-    if path is None and mode is RunMode.REPLAY:
+    if path is None and mode in _IN_PROCESS:
         return MemoryLedger()
     where = path if path is not None else Path(config.ledger.path)
     return FileLedger(where, max_size=config.ledger.max_size, rotate_size=config.ledger.rotate_size)
