@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.core.params import Unit, param
+from routing.knobs import Knobs
 from simulator.disturbances import Disturbance
+from simulator.engine.spec import Adapters, Isolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +50,6 @@ class LifeSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryEngine:
-    """An engine whose step times are in the library."""
-
-    kind: Literal["library"] = param("library", "library")
-    model: str = param("model, as the library spells it")
-    gpu: str = param("GPU, as the library spells it")
-    tp: int = param("tensor parallel size", 1, ge=1)
-    precision: str = param("precision of the weights; empty = the library's first", "")
-    engine: str = param("inference engine", "vllm")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileEngine:
     """An engine whose step time is a + b*prefill tokens + c*sequences + d*KV tokens + e*prefill attention."""
 
@@ -75,16 +65,21 @@ class ProfileEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """Engine arguments, where they differ from those of the engine's profile."""
+    """Engine arguments. Those that are not given are as in the engine's profile, or vLLM's defaults."""
 
     max_num_seqs: int | None = param("sequences in one batch", None, ge=1)
     kv_tokens: int | None = param("tokens that the KV cache holds", None, ge=1)
-    max_batched_tokens: int = param("tokens of one step", 8192, ge=1)
-    max_context: int | None = param("longest prompt and answer together, tokens", None, ge=1)
-    max_wait: float | None = param("longest wait in the engine's queue", None, unit=Unit.DURATION, gt=0)
+    max_batched_tokens: int = param("tokens of one step, decode and prefill together", 8192, ge=1)
+    max_context: int | None = param("longest prompt and answer together, tokens; none: the KV cache", None, ge=2)
+    block: int = param("tokens of a KV block", 16, ge=1)
+    prefix_cache: bool = param("keep the blocks of ended prompts until their place is needed", True)
+    max_wait: float | None = param("longest wait for the first place in a batch", None, unit=Unit.DURATION, gt=0)
+    max_queue: int | None = param("requests that may wait; more are refused", None, ge=0)
+    isolation: Isolation | None = param("lanes for long and short prompts", None)
+    adapters: Adapters | None = param("LoRA; none: every adapter is free", None)
     memory_tokens: int | None = param(
-        "uncached prompt tokens of all running requests beyond which activations do not fit, and the process dies of a "
-        "CUDA out-of-memory; none = never",
+        "prompt tokens being computed at once that activations have memory for; beyond, the process dies of a CUDA "
+        "out-of-memory. Prompts of a quarter of this and more are counted; none = never",
         None,
         ge=1,
     )
@@ -92,14 +87,17 @@ class EngineLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySpec:
-    """The gateway in front of a pool: which replica gets a request, and what it knows of them."""
+    """The gateway in front of a pool: its laws and strategy, and what it knows of the replicas."""
 
-    strategy: str = param("routing strategy", "least_loaded")
-    parameters: dict[str, float] = param("parameters of the strategy", {})
+    strategy: str = param("routing strategy", "least-loaded")
+    parameters: dict[str, float | str | bool] = param("parameters of the strategy", {})
+    knobs: Knobs = param("set-points of admission, queue, breaker and the rest; all off when not given", Knobs())
     report_every: float = param("how often engines tell the gateway of their load", 1.0, unit=Unit.DURATION, gt=0)
     report_lag: float = param("how old such a report is when it arrives", 0.0, unit=Unit.DURATION, ge=0)
-    delay: float = param("network, there and back", 0.0, unit=Unit.DURATION, ge=0)
+    delay: float = param("network to a replica, there and back", 0.0, unit=Unit.DURATION, ge=0)
     jitter: float = param("what the network takes longer at times, evenly up to this", 0.0, unit=Unit.DURATION, ge=0)
+    transfer: float = param("moving the KV cache of a prompt token to another replica, seconds", 5e-6, ge=0)
+    transfer_far: float = param("the same into another zone, seconds", 2e-5, ge=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +105,7 @@ class PoolSpec:
     """Replicas of one model on one kind of hardware, and their gateway."""
 
     replicas: int = param("replicas that serve at the start", ge=0)
-    engine: LibraryEngine | ProfileEngine = param("what a replica runs", ProfileEngine())
+    engine: ProfileEngine = param("what a replica runs", ProfileEngine())
     limits: EngineLimits = param("engine arguments", EngineLimits())
     life: LifeSpec = param("stage times", LifeSpec())
     gateway: GatewaySpec = param("gateway in front of it", GatewaySpec())
@@ -122,6 +120,7 @@ class PoolSpec:
     precision: str = param("precision, for capability match", "")
     version: str = param("version of the first rollout", "v1")
     tenants: tuple[str, ...] = param("tenants that it serves; empty = all", ())
+    canary: float | None = param("share of the traffic that its version should get", None, unit=Unit.RATIO, ge=0, le=1)
     gpus: int = param("GPUs of one replica", 1, ge=1)
     quota: int | None = param("replicas that find a node at most; none = no limit", None, ge=0)
 
