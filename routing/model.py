@@ -31,6 +31,7 @@ class Request:
     region: str = ""
     zone: str = ""
     replica: str = ""  # asked for by name; the strategy `direct` alone obeys
+    attempt: int = 0  # which try of its client this is, as the client says itself; 0 is the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +67,6 @@ class Replica:
     waiting: int = 0
     kv_usage: float = 0.0  # 0..1
     kv_tokens: int | None = None  # capacity
+    slots: int | None = None  # sequences that run together at most (max_num_seqs)
     adapters: frozenset[str] = frozenset()  # loaded
     reported_at: float | None = None

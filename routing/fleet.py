@@ -1,0 +1,131 @@
+"""The replicas behind a gateway: who is in service, at what weight, and how much that is.
+
+    weight = min( the knob's or its own, slow start, breaker )
+
+The least and not the product: a replica that is halved for two reasons is not twice as bad.
+"""
+
+from collections.abc import Sequence
+from math import inf
+
+from routing.actions import Reason
+from routing.breaker import Breaker
+from routing.capability import Capability
+from routing.concurrency import cap
+from routing.flight import Flight
+from routing.knobs import Knobs
+from routing.model import Replica, Request
+from routing.slowstart import SlowStart
+
+
+class Fleet:
+    """`generation` changes whenever a request could find other replicas than before; `cap` is the concurrency cap."""
+
+    def __init__(self, knobs: Knobs) -> None:
+        self.replicas: dict[str, Replica] = {}
+        self.breaker = Breaker(knobs.breaker)
+        self.generation = 0
+        self.cap = inf
+        self.in_service = 0
+        self.next_at = inf
+        self._knobs = knobs
+        self._slow_start = SlowStart(knobs.slow_start)
+        self._own: dict[str, float] = {}  # weights that replicas came with
+        self._list: list[Replica] = []
+        self._capability = Capability()
+        self._looker = Capability()  # looks without counting for a canary's share
+        self._weigh(-inf)
+
+    def joined(self, replica: Replica, now: float) -> None:
+        """It takes requests from now on. The same name again is the same place with another process in it."""
+        self.replicas[replica.name] = replica
+        self._own[replica.name] = replica.weight
+        self._slow_start.joined(replica.name, now)
+        self.breaker.joined(replica, now)
+        self._weigh(now)
+
+    def drain(self, name: str, now: float) -> None:
+        """It gets nothing more, and finishes what it has."""
+        if name in self.replicas:
+            self.replicas[name].draining = True
+            self._weigh(now)
+
+    def left(self, name: str, now: float) -> None:
+        """It is gone."""
+        del self.replicas[name], self._own[name]
+        self._slow_start.left(name)
+        self.breaker.left(name)
+        self._weigh(now)
+
+    def tune(self, knobs: Knobs, now: float) -> None:
+        """Other weights, slow start, breaker and cap."""
+        if knobs.slow_start != self._knobs.slow_start:
+            self._slow_start.tune(knobs.slow_start, now)
+        if knobs.breaker != self._knobs.breaker:
+            self.breaker.tune(knobs.breaker, now)
+        self._knobs = knobs
+        self._weigh(now)
+
+    def poll(self, now: float) -> bool:
+        """What time does to weights. True when they changed."""
+        changed = self._slow_start.poll(now)
+        changed = self.breaker.poll(now) or changed
+        if changed:
+            self._weigh(now)
+        else:
+            self._schedule()
+        return changed
+
+    def reweigh(self, now: float) -> None:
+        """The breaker moved."""
+        self._weigh(now)
+
+    def match(self, flight: Flight, now: float) -> Sequence[Replica]:
+        """The replicas that a strategy may choose from for it; empty when none can serve it. A probe that is due goes
+        before all, a replica that failed it comes after all others."""
+        if flight.generation == self.generation:
+            found = flight.matched
+        else:
+            found = self._capability.match(flight.request, self._list).replicas
+            flight.matched, flight.generation = found, self.generation
+        if self.breaker.probing:
+            found = self._probed(found, flight, now)
+        if flight.tried:
+            others = [one for one in found if one.name not in flight.tried and one.weight > 0.0 and not one.draining]
+            return others or found
+        return found
+
+    def _probed(self, found: Sequence[Replica], flight: Flight, now: float) -> Sequence[Replica]:
+        """One probe that is due, else all but those that are probed; those when there is nothing else."""
+        probing = self.breaker.probing
+        for one in found:
+            open_to_it = one.weight > 0.0 and not one.draining and one.name not in flight.tried
+            if one.name in probing and open_to_it and self.breaker.probe_due(one.name, now):
+                return (one,)
+        others = [one for one in found if one.name not in probing]
+        return others if any(one.weight > 0.0 and not one.draining for one in others) else found
+
+    def lacks(self, request: Request) -> Reason | None:
+        """Why nobody here can take it, whatever is free: None when somebody could."""
+        if not self._list:
+            return Reason.NO_CAPACITY
+        found = self._looker.match(request, self._list).replicas
+        if not found:
+            return Reason.NO_MATCH
+        if all(one.weight <= 0.0 or one.draining for one in found):
+            return Reason.NO_CAPACITY
+        return None
+
+    def _weigh(self, now: float) -> None:
+        self._list = list(self.replicas.values())
+        for name, replica in self.replicas.items():
+            base = self._knobs.weights.get(name, self._own[name])
+            replica.weight = min(base, self._slow_start.factor(name, now), self.breaker.factor(name))
+        serving = [one for one in self._list if one.weight > 0.0 and not one.draining]
+        self.cap = cap(self._knobs.concurrency, serving)
+        self.in_service = sum(one.ability.role != "prefill" for one in serving)
+        self.generation += 1
+        self._schedule()
+
+    def _schedule(self) -> None:
+        self.next_at = min(self._slow_start.next_at, self.breaker.next_at)

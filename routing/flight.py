@@ -1,0 +1,52 @@
+"""One request between its arrival and its end, as the gateway remembers it. Seconds, tokens."""
+
+from collections.abc import Sequence
+
+from routing.buckets import Debit
+from routing.counts import Tally
+from routing.knobs import Klass
+from routing.model import Replica, Request
+
+
+class Flight:
+    """A request that arrived and has not ended: in the queue, or at a replica."""
+
+    __slots__ = (
+        "arrived",
+        "attempt",
+        "debit",
+        "decode_tokens",
+        "expected",
+        "expires",
+        "first_token_at",
+        "generation",
+        "klass",
+        "matched",
+        "prefill",
+        "prefill_tokens",
+        "replica",
+        "request",
+        "sent_at",
+        "tally",
+        "tried",
+    )
+
+    def __init__(self, request: Request, now: float, klass: Klass, tally: Tally, expected: float) -> None:
+        self.request = request
+        self.arrived = now
+        self.klass = klass
+        self.tally = tally
+        self.expected = expected  # answer tokens
+        self.debit: Debit | None = None  # what its tenant's bucket paid
+        self.attempt = 0
+        self.tried: tuple[str, ...] = ()  # replicas that failed it
+        self.expires = 0.0  # when it leaves the queue at the latest
+        self.matched: Sequence[Replica] = ()  # what capability match found ...
+        self.generation = -1  # ... for this state of the fleet
+        # While it is at a replica:
+        self.replica: Replica | None = None
+        self.prefill: Replica | None = None  # where the prefill is, if it is not there
+        self.sent_at = 0.0
+        self.first_token_at: float | None = None
+        self.prefill_tokens = 0.0  # its part in inflight_tokens of the one ...
+        self.decode_tokens = 0.0  # ... and of the other
