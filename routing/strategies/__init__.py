@@ -5,8 +5,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from routing.parameters import Value, build
+from routing.strategies.cost import Cost
+from routing.strategies.direct import Direct
+from routing.strategies.hashed import BoundedLoad, ConsistentHash
+from routing.strategies.hybrid import Hybrid
+from routing.strategies.kv_events import KvEvents
+from routing.strategies.kv_usage import KvUsage
 from routing.strategies.least import LeastLoaded, LeastQueue
+from routing.strategies.lora import Lora
+from routing.strategies.prefill_decode import PrefillDecode
+from routing.strategies.prefix_affinity import PrefixAffinity
+from routing.strategies.prefix_tree import PrefixTree
 from routing.strategies.rotation import PowerOfTwo, Random, RoundRobin
+from routing.strategies.session import Session
 from routing.strategies.strategy import Base, Choice, Counters, Strategy
 
 STRATEGIES: Mapping[str, type[Base[Any]]] = {
@@ -15,6 +26,18 @@ STRATEGIES: Mapping[str, type[Base[Any]]] = {
     "power-of-two": PowerOfTwo,
     "least-loaded": LeastLoaded,
     "least-queue": LeastQueue,
+    "consistent-hash": ConsistentHash,
+    "bounded-load": BoundedLoad,
+    "session": Session,
+    "prefix-affinity": PrefixAffinity,
+    "prefix-tree": PrefixTree,
+    "kv-events": KvEvents,
+    "kv-usage": KvUsage,
+    "cost": Cost,
+    "prefill-decode": PrefillDecode,
+    "lora": Lora,
+    "direct": Direct,
+    "hybrid": Hybrid,
 }
 NAMES = tuple(STRATEGIES)
 

@@ -17,10 +17,6 @@ class RoundRobin(Base[NoParameters]):
 
     Parameters = NoParameters
 
-    def __init__(self, parameters: NoParameters) -> None:
-        super().__init__(parameters)
-        self._credit: dict[str, float] = {}
-
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
         credit, total, best, most = self._credit, 0.0, "", float("-inf")
         for replica in replicas:
@@ -31,9 +27,6 @@ class RoundRobin(Base[NoParameters]):
                 best, most = name, has
         credit[best] -= total
         return Choice(best, why="its turn")
-
-    def left(self, name: str, now: float) -> None:
-        self._credit.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)

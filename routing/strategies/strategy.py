@@ -90,6 +90,7 @@ class Base(Generic[P]):
         self.parameters = parameters
         self._decisions = self._refused = self._prompt_tokens = self._hit_tokens = 0
         self._turn = 0
+        self._credit: dict[str, float] = {}
 
     def pick(self, request: Request, replicas: Sequence[Replica], now: float) -> Choice:
         """The choice among the replicas that take new work: neither draining nor at weight 0."""
@@ -119,6 +120,15 @@ class Base(Generic[P]):
         self._turn = turn = (self._turn + 1) % len(replicas)
         return replicas[turn:] + replicas[:turn]
 
+    def keeps(self, replica: Replica, top: float) -> bool:
+        """Whether a replica that affinity chose gets the request: of weight `w` beside a heaviest of `top`, w/top of
+        the times, evenly spaced. For choices that do not look at load; those that do divide it by the weight."""
+        if replica.weight >= top:
+            return True
+        credit = self._credit.get(replica.name, 0.0) + replica.weight / top
+        self._credit[replica.name] = credit - 1.0 if credit >= 1.0 else credit
+        return credit >= 1.0
+
     def sent(self, request: Request, choice: Choice, now: float) -> None: ...
 
     def first_token(self, request_id: int, now: float) -> None: ...
@@ -127,7 +137,9 @@ class Base(Generic[P]):
 
     def joined(self, replica: Replica, now: float) -> None: ...
 
-    def left(self, name: str, now: float) -> None: ...
+    def left(self, name: str, now: float) -> None:
+        """A replica is gone; whoever overrides it calls this too."""
+        self._credit.pop(name, None)
 
     def stored(self, name: str, blocks: Sequence[int], now: float) -> None: ...
 

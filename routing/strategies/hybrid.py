@@ -1,0 +1,87 @@
+"""Hybrid: affinity narrows, cost picks, overload widens."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from routing.model import Replica, Request
+from routing.parameters import knob
+from routing.strategies.cost import CostBase, CostParameters
+from routing.strategies.ledger import NOTHING
+from routing.strategies.strategy import Choice
+
+_SPARED: Final = "affine set has had its share"
+
+
+@dataclass(frozen=True, slots=True)
+class HybridParameters(CostParameters):
+    """How narrow, and when wide."""
+
+    least_hit: int = knob("cached prompt tokens below which affinity has no say", 128, unit="tokens", ge=1)
+    narrow: float = knob("share of the longest match that a replica must hold to be in the affine set", 0.7, gt=0, le=1)
+    overload: float = knob(
+        "the set is overloaded when its least open work is over so many times the mean of all", 1.5, unit="times", ge=1
+    )
+    slack: float = knob("and over the mean by more than this", 0.5, unit="seconds", ge=0)
+
+
+class Hybrid(CostBase[HybridParameters]):
+    """Among the replicas that hold nearly the longest match of the prompt the cheapest; when even the least busy of
+    them is overloaded, the cheapest of all, where the match still counts as prompt that need not be computed.
+
+    Memory is a hard limit throughout, and estimates that are not believed are not used, as in `cost`.
+    """
+
+    Parameters = HybridParameters
+
+    def __init__(self, parameters: HybridParameters) -> None:
+        super().__init__(parameters)
+        self._affine = self._widened = 0
+
+    def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
+        length = self.lengths.expect(request, self.parameters.reserve)
+        order = self.rotated(replicas)
+        depths = self.depths(request)
+        longest = max(depths.values(), default=0)
+        why = "nothing cached"
+        if longest * request.block >= self.parameters.least_hit:
+            enough = self.parameters.narrow * longest
+            affine = [one for one in order if depths.get(one.name, 0) >= enough]
+            why = self._why_widen(affine, order)
+            if not why:
+                choice = self.cheapest(request, length, affine, depths)
+                if choice.replica:
+                    self._affine += 1
+                    return replace(choice, why=f"affine set, {choice.why}")
+                why = "affine set has no memory"
+            elif why == _SPARED:
+                order = [one for one in order if one is not affine[0]]
+            self._widened += 1
+        choice = self.cheapest(request, length, order, depths)
+        return replace(choice, why=f"{why}: {choice.why}") if choice.replica else self.refused(request, length)
+
+    def extra(self) -> dict[str, int]:
+        return super().extra() | {"affine": self._affine, "widened": self._widened}
+
+    def _why_widen(self, affine: list[Replica], replicas: list[Replica]) -> str:
+        """Why the affine set will not do; empty when it will."""
+        if not affine:
+            return "affine set closed"
+        prefill, decode, at = self.parameters.prefill_cost, self.parameters.decode_cost, self.ledger.at
+        total = 0.0
+        for one in replicas:
+            pending = at.get(one.name)
+            if pending is not None:
+                total += prefill * pending.prefill + decode * pending.decode
+        mean = total / sum([one.weight for one in replicas])
+        least = min([self._work(one) for one in affine])
+        if least > self.parameters.overload * mean and least > mean + self.parameters.slack:
+            return "affine set overloaded"
+        if len(affine) == 1 and not self.keeps(affine[0], max([one.weight for one in replicas])):
+            return _SPARED
+        return ""
+
+    def _work(self, one: Replica) -> float:
+        pending = self.ledger.at.get(one.name, NOTHING)
+        return (
+            self.parameters.prefill_cost * pending.prefill + self.parameters.decode_cost * pending.decode
+        ) / one.weight

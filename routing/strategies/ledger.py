@@ -1,0 +1,101 @@
+"""What a strategy has sent and not seen the end of: tokens of work and memory per replica, from its own estimates."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from routing.model import Request
+
+
+@dataclass(slots=True)
+class Pending:
+    """Open work at one replica, tokens: `prefill` prompt tokens not yet computed, `decode` answer tokens expected of
+    all that is open, `kv` memory that all that is open may come to need, blocks in common once; `requests` of them."""
+
+    requests: int = 0
+    prefill: int = 0
+    decode: int = 0
+    kv: int = 0
+
+
+NOTHING: Final = Pending()
+
+
+@dataclass(slots=True)
+class Entry:
+    """One open request. `prefill_at` is the replica of its prefill, `decode_at` that of its answer; `prefill` prompt
+    tokens are to be computed, `decode` tokens of answer are expected, `longest` is what memory is promised for."""
+
+    request: Request
+    prefill_at: str
+    decode_at: str
+    prefill: int
+    decode: int
+    longest: int
+    kv: int = 0  # promised to it alone: what is not in blocks, and the answer
+    prefilled: bool = False
+
+
+class Ledger:
+    """Open requests by id, and their sums per replica. As many entries as there are requests in flight."""
+
+    def __init__(self) -> None:
+        self.at: dict[str, Pending] = {}
+        self._open: dict[int, Entry] = {}
+        self._users: dict[str, Counter[int]] = {}  # replica -> block -> open requests that use it
+
+    def open(self, entry: Entry) -> None:
+        """A request has been sent. Blocks that open requests have in common are promised once."""
+        request = entry.request
+        self._open[request.id] = entry
+        self._of(entry.prefill_at).prefill += entry.prefill
+        pending = self._of(entry.decode_at)
+        pending.requests += 1
+        pending.decode += entry.decode
+        users = self._users.setdefault(entry.decode_at, Counter())
+        before = len(users)
+        users.update(request.prefix)
+        new = len(users) - before
+        entry.kv = max(0, request.prompt_tokens - len(request.prefix) * request.block) + entry.longest
+        pending.kv += entry.kv + new * request.block
+
+    def prefilled(self, request_id: int) -> None:
+        """Its first token has come."""
+        entry = self._open.get(request_id)
+        if entry is not None and not entry.prefilled:
+            entry.prefilled = True
+            if entry.prefill_at in self.at:
+                self.at[entry.prefill_at].prefill -= entry.prefill
+
+    def close(self, request_id: int) -> Entry | None:
+        """It has ended, in whatever way."""
+        self.prefilled(request_id)
+        entry = self._open.pop(request_id, None)
+        if entry is not None and entry.decode_at in self.at:
+            pending = self.at[entry.decode_at]
+            pending.requests -= 1
+            pending.decode -= entry.decode
+            users, freed = self._users[entry.decode_at], 0
+            for block in entry.request.prefix:
+                users[block] -= 1
+                if not users[block]:
+                    del users[block]
+                    freed += 1
+            pending.kv -= entry.kv + freed * entry.request.block
+        return entry
+
+    def forget(self, name: str) -> None:
+        """A replica is gone with all it was working on; ends that are told later find nothing to subtract from."""
+        self.at.pop(name, None)
+        self._users.pop(name, None)
+        for entry in self._open.values():
+            if entry.prefill_at == name:
+                entry.prefilled, entry.prefill_at = True, ""
+            if entry.decode_at == name:
+                entry.decode_at = ""
+
+    def _of(self, name: str) -> Pending:
+        pending = self.at.get(name)
+        if pending is None:
+            self.at[name] = pending = Pending()
+        return pending
