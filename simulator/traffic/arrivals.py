@@ -18,6 +18,7 @@ from simulator.traffic.chance import Floats
 from simulator.traffic.shapes import Shape, product
 
 CHUNK = 4096  # arrivals drawn at once
+MOST_CV = 50.0
 CELL = 1.0  # the rate is taken as constant over so many seconds at most, between corners
 STRETCH = 3600.0  # seconds of the rate's integral made at once
 
@@ -34,7 +35,7 @@ class Gamma:
     """Gamma gaps: a cv above 1 gives bursts, below 1 regular arrivals."""
 
     kind: Literal["gamma"] = param("the process", "gamma")
-    cv: float = param("standard deviation of the gaps over their mean", 2.0, ge=0.05, le=50)
+    cv: float = param("standard deviation of the gaps over their mean", 2.0, ge=0.05, le=MOST_CV)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Weibull:
     """Weibull gaps: longer silences than gamma at the same cv."""
 
     kind: Literal["weibull"] = param("the process", "weibull")
-    cv: float = param("standard deviation of the gaps over their mean", 2.0, ge=0.05, le=50)
+    cv: float = param("standard deviation of the gaps over their mean", 2.0, ge=0.05, le=MOST_CV)
 
 
 Arrivals = Poisson | Gamma | Weibull
@@ -116,10 +117,10 @@ class Rate:
         return float(np.dot(values, np.diff(edges)))
 
 
-def arrival_times(rate: Rate, gaps: Gaps, start: float, end: float) -> Iterator[Floats]:
-    """The arrivals from `start` to `end`, in order, a piece at a time."""
+def arrival_times(rate: Rate, gaps: Gaps, start: float, end: float, chunk: int = CHUNK) -> Iterator[Floats]:
+    """The arrivals from `start` to `end`, in order, a piece of at most `chunk` at a time."""
     grown = 0.0  # integral of the rate up to the beginning of this stretch
-    waiting = np.cumsum(np.concatenate(([gaps.first()], gaps.take(CHUNK - 1))))  # in operational time, not yet placed
+    waiting = np.cumsum(np.concatenate(([gaps.first()], gaps.take(chunk - 1))))  # in operational time, not yet placed
     last = 0.0
     at = start
     while at < end:
@@ -137,5 +138,5 @@ def arrival_times(rate: Rate, gaps: Gaps, start: float, end: float) -> Iterator[
                 last = float(now[-1])
             if len(waiting):
                 break
-            waiting = last + np.cumsum(gaps.take(CHUNK))
+            waiting = last + np.cumsum(gaps.take(chunk))
         at = until

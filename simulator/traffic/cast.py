@@ -9,9 +9,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.core.errors import InputError
 from simulator.traffic import chance
-from simulator.traffic.chance import Floats, Ints
-from simulator.traffic.spec import Audience, Class, Tenant
+from simulator.traffic.audience import Audience, Class, Tenant
+from simulator.traffic.chance import Floats, Ints, Keys
 
 SHEDDABLE = "sheddable"
 
@@ -28,7 +29,11 @@ def zipf(count: int, exponent: float) -> Floats:
 
 def pick(cumulated: Floats, rng: np.random.Generator, count: int) -> Ints:
     """Indices drawn by cumulated shares."""
-    return np.minimum(np.searchsorted(cumulated, rng.random(count), side="right"), len(cumulated) - 1)
+    return _at(cumulated, rng.random(count))
+
+
+def _at(cumulated: Floats, dice: Floats) -> Ints:
+    return np.minimum(np.searchsorted(cumulated, dice, side="right"), len(cumulated) - 1)
 
 
 def cumulated(shares: Sequence[float]) -> Floats:
@@ -53,16 +58,21 @@ class Batch:
 class Cast:
     """The tenants and classes of one stream."""
 
-    def __init__(self, stream: Audience, index: int, seed: int, longest: int) -> None:
+    def __init__(
+        self, stream: Audience, index: int, seed: int, longest: int, block: int | None = None, named: Sequence[str] = ()
+    ) -> None:
+        """`longest` is the longest answer that can be drawn, `block` the tokens of a block where a trace sets them, and
+        `named` the tenants that a trace names."""
         self._stream = stream
         self._index = index
-        self._most = longest if stream.max_tokens is None else stream.max_tokens
+        self.most = longest if stream.max_tokens is None else stream.max_tokens  # longest answer, tokens
+        self.block = stream.block if block is None else block
         self._serial = 0
         self._of_tenant = chance.stream(seed, stream.name, "tenant")
         self._of_class = chance.stream(seed, stream.name, "class")
         self._of_shed = chance.stream(seed, stream.name, "sheddable")
         self._of_patience = chance.stream(seed, stream.name, "patience")
-        entries = stream.tenants or (Tenant(name=""),)
+        entries = _those(stream, named) if named else stream.tenants or (Tenant(name=""),)
         self._classes = stream.classes or (Class(name=""),)
         shares: list[float] = []
         entry_of: list[int] = []
@@ -72,7 +82,6 @@ class Cast:
             shares.extend((entry.share * parts).tolist())
             entry_of.extend(repeat(number, entry.count))
             names.extend([entry.name] if entry.count == 1 else [f"{entry.name}-{i}" for i in range(entry.count)])
-        self.tenants = tuple(names)
         self._tenant_shares = cumulated(shares)
         self._entry = np.array(entry_of)
         self._class_shares = np.array(
@@ -85,21 +94,27 @@ class Cast:
         self._deadlines = np.array([math.nan if c.deadline is None else c.deadline for _, _, c in kinds])
         self._patience = np.array([math.nan if c.patience is None else c.patience for _, _, c in kinds])
         self._spread = np.array([math.sqrt(math.log1p(c.patience_cv**2)) for _, _, c in kinds])
-        self._names = _objects(self.tenants)
+        self._names = _objects(names)
         self._models = _objects([entries[e].model or stream.model for e in entry_of])
         self._adapters = _objects([entries[e].adapter or stream.adapter for e in entry_of])
         self._regions = _objects([entries[e].region or stream.region for e in entry_of])
 
     def draw(self, count: int) -> tuple[Ints, Ints]:
-        """Tenants, and kinds: the class, and whether it may be shed first."""
-        if len(self.tenants) == 1:
-            tenant = np.zeros(count, dtype=np.int64)
-        else:
-            tenant = pick(self._tenant_shares, self._of_tenant, count)
+        """Tenants, and a kind for each."""
+        tenant = self.tenants(count)
         return tenant, self.kinds(tenant)
 
+    def tenants(self, count: int) -> Ints:
+        if len(self._tenant_shares) == 1:
+            return np.zeros(count, dtype=np.int64)
+        return pick(self._tenant_shares, self._of_tenant, count)
+
+    def assign(self, keys: Keys) -> Ints:
+        """The tenant that each key stands for, by the shares."""
+        return _at(self._tenant_shares, (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
     def kinds(self, tenant: Ints) -> Ints:
-        """A kind for each of these tenants' requests."""
+        """The class of each of these tenants' requests, and whether it may be shed first."""
         kind = np.zeros(len(tenant), dtype=np.int64)
         if len(self._classes) > 1:
             dice = self._of_class.random(len(tenant))
@@ -116,9 +131,9 @@ class Cast:
         serial, self._serial = self._serial, self._serial + count
         args = zip(
             batch.prompt.tolist(),
-            repeat(self._most),
+            repeat(self.most),
             repeat(()) if batch.prefix is None else batch.prefix,
-            repeat(stream.block),
+            repeat(self.block),
             repeat("") if batch.session is None else batch.session,
             self._names[batch.tenant].tolist(),
             self._kind_names[batch.kind].tolist(),
@@ -137,7 +152,7 @@ class Cast:
             batch.at.tolist(),
             repeat(self._index),
             range(serial, serial + count),
-            np.minimum(batch.answer, self._most).tolist(),
+            np.minimum(batch.answer, self.most).tolist(),
             self._patiences(batch.kind),
             args,
             strict=False,
@@ -149,6 +164,18 @@ class Cast:
             return _optional(mean)
         spread = self._spread[kind]
         return _optional(mean * np.exp(spread * self._of_patience.standard_normal(len(kind)) - spread**2 / 2))
+
+
+def _those(stream: Audience, named: Sequence[str]) -> Sequence[Tenant]:
+    """The tenants of a trace, each as the stream describes it, or as any other."""
+    known = {tenant.name: tenant for tenant in stream.tenants}
+    if stranger := next((name for name in known if name not in named), None):
+        some = ", ".join(sorted(named)[:10])
+        raise InputError(
+            f"traffic {stream.name!r}: tenant {stranger!r} is not in the trace; it has {some}"
+            + (f" and {len(named) - 10} more" if len(named) > 10 else "")
+        )
+    return [known.get(name) or Tenant(name=name) for name in named]
 
 
 def _objects(values: Sequence[object]) -> NDArray[np.object_]:

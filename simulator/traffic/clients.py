@@ -10,7 +10,7 @@ from simulator.job import Ending, Job
 from simulator.traffic import chance
 
 if TYPE_CHECKING:
-    from simulator.traffic.spec import Audience
+    from simulator.traffic.audience import Audience
 
 AGAIN = 1 << 40  # ids of second attempts begin here, those of third ones at twice this, far above any first attempt
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from simulator.traffic import chance
 from simulator.traffic.chance import Floats, Ints
-from simulator.traffic.spec import Conversations, Generated
+from simulator.traffic.lengths import Sizes
+from simulator.traffic.spec import Conversations
 
 _Number = TypeVar("_Number", Ints, Floats)
 
@@ -25,27 +26,22 @@ class Turns:
 
 
 class Talk:
-    """Draws conversations, each whole."""
+    """Draws conversations, each whole. No answer is longer than `most`, tokens."""
 
-    def __init__(self, stream: Generated, law: Conversations, seed: int) -> None:
+    def __init__(self, law: Conversations, sizes: Sizes, most: int, seed: int, stream: str) -> None:
         self._law = law
-        self._stream = stream
-        self._most = stream.answer.most if stream.max_tokens is None else stream.max_tokens
-        self._of_turns = chance.stream(seed, stream.name, "turns")
-        self._of_think = chance.stream(seed, stream.name, "think")
-        self._of_prompt = chance.stream(seed, stream.name, "prompt")
-        self._of_follow = chance.stream(seed, stream.name, "follow")
-        self._of_answer = chance.stream(seed, stream.name, "answer")
+        self._sizes = sizes
+        self._most = most
+        self._of_turns = chance.stream(seed, stream, "turns")
+        self._of_think = chance.stream(seed, stream, "think")
+        self._of_follow = chance.stream(seed, stream, "follow")
 
-    @property
-    def lasting(self) -> float:
-        """Seconds that 99 % of conversations do not outlast, roughly: their turns, each after a mean pause."""
+    def lasting(self, answer: float) -> float:
+        """Seconds that 99 % of conversations do not outlast, roughly: their turns, each after a mean pause. `answer` is
+        the mean answer, tokens."""
         law = self._law
-        if law.turns <= 1:
-            return 0.0
-        turns = math.ceil(math.log(0.01) / math.log(1 - 1 / law.turns))
-        answers = self._stream.answer.draw(np.random.Generator(np.random.PCG64(0)), 1000)
-        return turns * (law.think + law.pace * float(np.minimum(answers, self._most).mean()))
+        turns = math.ceil(math.log(0.01) / math.log1p(-1 / law.turns)) if law.turns > 1 else 1
+        return (turns - 1) * (law.think + law.pace * answer)
 
     def turns(self, starts: Floats, system: Ints) -> Turns:
         """Conversations that begin at `starts` with a system prompt of `system` tokens each."""
@@ -55,15 +51,19 @@ class Talk:
         total = int(lengths.sum())
         owner = np.repeat(np.arange(count), lengths)
         first = np.cumsum(lengths) - lengths  # where each conversation begins
-        answer = np.minimum(self._stream.answer.draw(self._of_answer, total), self._most)
+        new, answer = self._sizes.draw(total)
+        answer = np.minimum(answer, self._most)
+        if law.follow is not None:
+            later = law.follow.draw(self._of_follow, total)
+            later[first] = new[first]
+            new = later
+        new[first] += system
         think = np.zeros(total)
         if law.think > 0:
             shape = law.think_cv**-2
             think = self._of_think.standard_gamma(shape, total) * (law.think / shape)
-        new = (law.follow or self._stream.prompt).draw(self._of_follow, total)
-        new[first] = self._stream.prompt.draw(self._of_prompt, count) + system
-        # What a turn adds to the next one's prompt, and to its time.
-        prompt = _within(new, first, lengths) + _within(answer, first, lengths) - answer
+        # An answer and the pause after it count from the next turn on.
+        prompt = _within(new + answer, first, lengths) - answer
         pause = think + law.pace * answer
         at = starts[owner] + _within(pause, first, lengths) - pause
         fits = prompt <= law.context
@@ -74,4 +74,4 @@ class Talk:
 def _within(values: _Number, first: Ints, lengths: Ints) -> _Number:
     """Cumulated sums that begin anew with each conversation."""
     sums = np.cumsum(values)
-    return sums - np.repeat(sums[first] - values[first], lengths)
+    return np.asarray(sums - np.repeat(sums[first] - values[first], lengths))

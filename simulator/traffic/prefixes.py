@@ -11,6 +11,7 @@ from simulator.traffic import chance
 from simulator.traffic.cast import pick, zipf
 from simulator.traffic.chance import Ints, Keys
 from simulator.traffic.spec import Prefix
+from simulator.traffic.traces import Trace
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _TABLE = 4096  # lengths drawn for system prompts; the key of a system prompt picks one
@@ -29,7 +30,23 @@ def hashes(prompt: Ints, block: int, own: Keys, system: Ints, shared: Keys) -> l
     total = int(ends[-1]) if len(ends) else 0
     place = np.arange(total, dtype=np.int64) - np.repeat(ends - counts, counts)
     key = np.where(place < np.repeat(system // block, counts), np.repeat(shared, counts), np.repeat(own, counts))
-    flat = (chance.mix(key + place.astype(np.uint64) * _GOLDEN) >> np.uint64(1)).tolist()
+    return _cut(key + place.astype(np.uint64) * _GOLDEN, ends)
+
+
+def recorded(trace: Trace, row: Ints, prompt: Ints, block: int, own: Keys) -> list[tuple[int, ...]]:
+    """The hashes of the full blocks of requests of a trace, which names its blocks by numbers; the numbers mean
+    something within the text `own` alone. `prompt` and `block` are tokens after scaling."""
+    start = trace.bounds[row]
+    counts = np.minimum(trace.bounds[row + 1] - start, prompt // block)
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    place = np.arange(total, dtype=np.int64) - np.repeat(ends - counts - start, counts)
+    key = np.repeat(own, counts) + trace.ids[place].astype(np.uint64) * _GOLDEN
+    return _cut(key, ends)
+
+
+def _cut(key: Keys, ends: Ints) -> list[tuple[int, ...]]:
+    flat = (chance.mix(key) >> np.uint64(1)).tolist()
     bounds = ends.tolist()
     return [tuple(flat[start:end]) for start, end in zip([0, *bounds], bounds, strict=False)]
 

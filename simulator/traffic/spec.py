@@ -1,45 +1,14 @@
 """What a scenario's `traffic` section says: a list of streams, each with its rate, its requests and its clients."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from controller.core.params import Unit, param
-from simulator.traffic.arrivals import Arrivals, Gamma
+from simulator.traffic.arrivals import Arrivals, Gamma, Poisson
+from simulator.traffic.audience import Audience, Class, Tenant
 from simulator.traffic.clients import Retry
-from simulator.traffic.lengths import Length, Lognormal
+from simulator.traffic.lengths import Length, Lognormal, Pairs
 from simulator.traffic.shapes import Shape
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Class:
-    """A class of requests: how urgent they are, and how long their clients wait."""
-
-    name: str = param("as it stands in `Request.klass`")
-    share: float = param("share of the requests, relative to the other classes", 1.0, ge=0)
-    priority: int = param("lower is served first", 0)
-    deadline: float | None = param("the first token is useless after this", None, unit=Unit.DURATION, gt=0)
-    patience: float | None = param(
-        "how long a client waits for the first token before it goes away, on average; for ever when not given",
-        None,
-        unit=Unit.DURATION,
-        gt=0,
-    )
-    patience_cv: float = param("spread of the patience over clients (lognormal); 0 = all alike", 0.0, ge=0, le=5)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
-    """A tenant, or with `count` many small ones, called name-0, name-1 and so on."""
-
-    name: str = param("as it stands in `Request.tenant`")
-    share: float = param("share of the requests, relative to the other tenants", 1.0, ge=0)
-    count: int = param("how many tenants this entry stands for, together with that share", 1, ge=1, le=100_000)
-    zipf: float = param("how uneven they are: the i-th gets a share in proportion to i^-zipf", 0.0, ge=0, le=5)
-    classes: Mapping[str, float] = param("shares of the classes, by name, in place of the classes' own", {}, ge=0)
-    model: str = param("model it asks for, in place of the stream's", "")
-    adapter: str = param("LoRA adapter it asks for, in place of the stream's", "")
-    region: str = param("region it calls from, in place of the stream's", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,54 +41,6 @@ class Conversations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audience:
-    """What all streams have: who asks, and how long they wait."""
-
-    name: str = param("name of the stream; its random numbers depend on it and on the seed")
-    tenants: tuple[Tenant, ...] = param("who asks; one tenant without a name when empty", ())
-    classes: tuple[Class, ...] = param("the classes of requests; one without a name when empty", ())
-    sheddable: float = param(
-        "share of the requests, of whatever class, that may be shed first: they come as class `sheddable`, after all"
-        " others in priority, with the deadline and patience of their own class",
-        0.0,
-        unit=Unit.RATIO,
-        ge=0,
-        le=1,
-    )
-    max_tokens: int | None = param(
-        "longest answer that the client asks for; answers are cut there. By default the longest that can be drawn",
-        None,
-        ge=1,
-    )
-    block: int = param("tokens in one block of `Request.prefix`", 64, ge=1, le=4096)
-    model: str = param("model asked for", "")
-    version: str = param("version asked for", "")
-    adapter: str = param("LoRA adapter asked for", "")
-    precision: str = param("precision asked for", "")
-    hardware: str = param("hardware asked for", "")
-    region: str = param("region of the clients", "")
-    zone: str = param("zone of the clients", "")
-    retry: Retry | None = param("what clients do after a refusal or a failure; they go away when not given", None)
-
-    def __post_init__(self) -> None:
-        for field, names in (("tenants", [t.name for t in self.tenants]), ("classes", [c.name for c in self.classes])):
-            if twice := next((name for name in names if names.count(name) > 1), None):
-                raise ValueError(f"{field}: {twice!r} is there twice; give each a name of its own")
-        known = {entry.name for entry in self.classes}
-        for tenant in self.tenants:
-            if stranger := next((name for name in tenant.classes if name not in known), None):
-                raise ValueError(
-                    f"tenants: {tenant.name!r} has a share of class {stranger!r}, which is not one of"
-                    f" the classes; write {', '.join(sorted(known)) or 'the classes of the stream first'}"
-                )
-            if tenant.classes and not any(tenant.classes.values()):
-                raise ValueError(f"tenants: all class shares of {tenant.name!r} are 0; raise one")
-        for field, entries in (("tenants", self.tenants), ("classes", self.classes)):
-            if entries and not any(entry.share for entry in entries):
-                raise ValueError(f"{field}: all shares are 0; raise one")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Generated(Audience):
     """A stream made of laws."""
 
@@ -132,12 +53,121 @@ class Generated(Audience):
     )
     shapes: tuple[Shape, ...] = param("how the rate moves; they multiply", ())
     arrivals: Arrivals = param("gaps between arrivals (of conversations, where there are any)", Gamma(cv=1.0))
-    prompt: Length = param("prompt, tokens, without a system prompt", Lognormal(mean=1024, p99=4096, longest=32768))
-    answer: Length = param("answer, tokens", Lognormal(mean=256, p99=1024, longest=4096))
+    prompt: Length = param("prompt, tokens, without a system prompt", Lognormal(mean=1024, p99=4096))
+    answer: Length = param("answer, tokens", Lognormal(mean=256, p99=1024))
+    pairs: Pairs | None = param(
+        "prompt and answer drawn together, as rows of a trace, in place of `prompt` and `answer`", None
+    )
     prefix: Prefix | None = param("system prompts that requests share", None)
     conversations: Conversations | None = param("multi-turn conversations in place of single requests", None)
-    start: float = param("when the stream begins", 0.0, unit=Unit.DURATION, ge=0)
-    end: float | None = param("when it ends; with the run when not given", None, unit=Unit.DURATION, gt=0)
 
 
-Stream: TypeAlias = Generated
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded(Audience):
+    """What all streams from a file have."""
+
+    file: str = param("path of the trace, plain or gzip")
+    speed: float = param("the trace's clock runs so many times faster", 1.0, gt=0, le=1000)
+    prompt_factor: float = param("what prompts and the blocks of prefixes are multiplied by", 1.0, gt=0, le=100)
+    answer_factor: float = param("what answers are multiplied by", 1.0, gt=0, le=100)
+    longest: int | None = param("requests with a longer prompt, after scaling, are left out, tokens", None, ge=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay(Recorded):
+    """The requests of a trace at their own times."""
+
+    since: float = param("where in the trace it begins", 0.0, unit=Unit.DURATION, ge=0)
+    until: float | None = param("where in the trace it ends; at its end when not given", None, unit=Unit.DURATION, gt=0)
+    factor: float = param("what the rate is multiplied by", 1.0, gt=0, le=1000)
+    scaling: Literal["even", "independent"] = param(
+        "`even`: every stretch of the trace has `factor` times its requests, to within one; what is left out is evenly"
+        " spaced, copies lie between a request and the next. `independent`: as if there were fewer or more independent"
+        " clients; each request or copy by chance, and copies of the whole trace shifted by up to `shift`",
+        "even",
+    )
+    shift: float = param("how far copies of the trace are shifted, with `independent`", 60.0, unit=Unit.DURATION, ge=0)
+    repeat: bool = param("begin anew when the trace is over", False)
+
+    def __post_init__(self) -> None:
+        Audience.__post_init__(self)
+        if self.until is not None and self.until <= self.since:
+            raise ValueError("until: is not later than since; write a later time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Azure(Replay):
+    """Azure LLM inference traces: CSV with TIMESTAMP, ContextTokens, GeneratedTokens."""
+
+    kind: Literal["azure"] = param("the kind of stream", "azure")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mooncake(Replay):
+    """Mooncake traces: JSON lines with timestamp (ms), input_length, output_length, hash_ids (blocks of the prompt).
+
+    Requests that share their first two blocks are kept or left out together, and copies have prefixes of their own, so
+    that scaling leaves the hit rate as it is."""
+
+    kind: Literal["mooncake"] = param("the kind of stream", "mooncake")
+    trace_block: int = param("tokens that one of its hash_ids stands for", 512, ge=1, le=65536)
+    quantum: float = param(
+        "its time stamps are that coarse: requests of one stamp are spread up to the next, at most so far; 0s leaves"
+        " them as they are",
+        3.0,
+        unit=Unit.DURATION,
+        ge=0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests(Replay):
+    """Traces with tenants, as drawn from ServeGen or published with VTC: CSV with arrival_s, tenant, input_tokens,
+    output_tokens."""
+
+    kind: Literal["requests"] = param("the kind of stream", "requests")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeGen(Audience):
+    """ServeGen's clients: CSV with client_id, t_s, rate_rps, cv and arrival_pattern for windows of time. Arrivals are
+    drawn anew, each client's by its own law; the file has no lengths."""
+
+    kind: Literal["servegen"] = param("the kind of stream", "servegen")
+    file: str = param("path of the clients, plain or gzip")
+    since: float = param("where in the trace it begins", 0.0, unit=Unit.DURATION, ge=0)
+    speed: float = param("the trace's clock runs so many times faster; rates grow with it", 1.0, gt=0, le=1000)
+    factor: float = param("what every client's rate is multiplied by", 1.0, gt=0, le=1000)
+    window: float = param("how long one row of the file holds", 600.0, unit=Unit.DURATION, gt=0)
+    prompt: Length = param("prompt, tokens", Lognormal(mean=1024, p99=4096))
+    answer: Length = param("answer, tokens", Lognormal(mean=256, p99=1024))
+    pairs: Pairs | None = param(
+        "prompt and answer drawn together, as rows of a trace, in place of `prompt` and `answer`", None
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agentic(Recorded):
+    """Sessions of coding agents: JSON lines, one session each, with requests of t, in, out and hash_ids that are local
+    to the session. Sessions begin by chance and are drawn with replacement; each time with a prefix of its own."""
+
+    kind: Literal["agentic"] = param("the kind of stream", "agentic")
+    rate: float = param(
+        "requests/s before the shapes; sessions begin at this rate over the requests in a mean session", gt=0, le=1e6
+    )
+    shapes: tuple[Shape, ...] = param("how the rate moves; they multiply", ())
+    arrivals: Arrivals = param("gaps between the beginnings of sessions", Poisson())
+    pause: float | None = param(
+        "longer pauses in a session are cut to this; None leaves them, and sessions may last for hours",
+        600.0,
+        unit=Unit.DURATION,
+        gt=0,
+    )
+
+
+Stream: TypeAlias = Generated | Azure | Mooncake | Requests | ServeGen | Agentic
+
+__all__ = [
+    "Agentic", "Audience", "Azure", "Class", "Conversations", "Generated", "Mooncake", "Prefix", "Recorded", "Replay",
+    "Requests", "Retry", "ServeGen", "Stream", "Tenant",
+]  # fmt: skip
