@@ -1,0 +1,66 @@
+"""What the parts of a scenario must agree on. Looked at once each part is valid by itself."""
+
+from collections.abc import Iterator
+
+from controller.config import GovernorConfig
+from controller.config.errors import Path
+from controller.config.report import nearest
+from controller.config.units import format_duration
+from controller.core.model import Lever
+from controller.simulate.ports import Scenario
+from controller.simulate.verdicts import DEFAULT
+
+ENGINE = "vllm"  # whose metrics the twin shows
+Mistake = tuple[Path, str, str]
+
+
+def check(scenario: Scenario, config: GovernorConfig, *, inline: bool) -> Iterator[Mistake]:
+    """Every contradiction. `inline` says that the config stands in the scenario file itself."""
+    yield from _config(scenario, config, inline=inline)
+    yield from _promises(scenario)
+    yield from _events(scenario)
+    yield from ((path, mistake, mend) for path, mistake, mend in scenario.contradictions())
+
+
+def _config(scenario: Scenario, config: GovernorConfig, *, inline: bool) -> Iterator[Mistake]:
+    for name, pool in config.pools.items():
+        place: Path = ("governor", "pools", name) if inline else ("governor",)
+        about = "" if inline else f"its pool {name}: "
+        if name not in scenario.pools:
+            yield place, f"{about}is not a pool of the fleet", nearest(name, scenario.pools)
+            continue
+        if pool.engine != ENGINE:
+            where = (*place, "engine") if inline else place
+            yield where, f"{about}the twin shows the metrics of {ENGINE}, not of {pool.engine}", f"write {ENGINE}"
+        if Lever.REPLICAS not in pool.levers and scenario.against.peers:
+            yield place, f"{about}has no lever replicas, which the peers need for their bounds", "add it"
+    if not any(pool.levers for pool in config.pools.values()):
+        yield ("governor",), "has no lever, so there is nothing to simulate", "add pools.NAME.levers.replicas"
+
+
+def _promises(scenario: Scenario) -> Iterator[Mistake]:
+    classes = scenario.classes
+    for name in scenario.promises:
+        if name != DEFAULT and name not in classes:
+            named = [one for one in classes if one]
+            yield ("promises", name), "no request of the traffic is of this class", nearest(name, [*named, DEFAULT])
+    if DEFAULT not in scenario.promises:
+        for name in classes:
+            if name not in scenario.promises:
+                whose = f"class {name}" if name else "requests without a class"
+                yield ("promises",), f"nothing is promised to {whose}", f"add {name or DEFAULT}: {{ttft: ...}}"
+
+
+def _events(scenario: Scenario) -> Iterator[Mistake]:
+    begin, end = scenario.warm_up, scenario.duration - scenario.cool_down
+    seen: set[str] = set()
+    for number, event in enumerate(scenario.events):
+        place: Path = ("events", number)
+        if event.name in seen:
+            yield (*place, "name"), f"{event.name!r} is there twice", "give each a name of its own"
+        seen.add(event.name)
+        scored = f"scored is {format_duration(begin)} to {format_duration(end)}"
+        if event.begin < begin:
+            yield (*place, "begin"), "lies in the part that is not scored", f"{scored}; begin later"
+        if event.end > end:
+            yield (*place, "end"), "lies in the part that is not scored", f"{scored}; end earlier"

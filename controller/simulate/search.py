@@ -1,0 +1,117 @@
+"""Searches: the fewest GPU-hours with which a fleet attains at least as much, on the same twin and seed.
+
+Two families are searched, and each bound holds within its family.
+
+* Static: a constant number of replicas, from the first second on. Pools of several are kept in the proportion of their
+  peak needs.
+* Oracle: a clairvoyant schedule. What is needed is known from the arrivals (`Need`); times a margin, rounded up, per
+  ``SLOT``. A replica is asked for `lead` seconds before it is needed, and kept where it would be needed again before
+  another could have come. The margin is found by bisection.
+
+More replicas may in a single case attain less, by chance or by a colder prefix cache, so bisection may miss a cheaper
+member of its family by its last step.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from controller.simulate.pilots import Schedule
+from controller.simulate.ports import Need
+from controller.simulate.run import Run
+
+SLOT = 30.0  # seconds
+_CLOSE = 0.03  # relative width of the margin at which bisection ends
+_FIRST, _MOST = 1.0, 8.0
+_LEAST = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Replicas at the start, by pool, and what they become."""
+
+    start: Mapping[str, int]
+    schedules: tuple[Schedule, ...] = ()
+
+
+Try = Callable[[Fleet, Mapping[str, float]], Run]
+
+
+def static(wanted: float, needs: Mapping[str, Need], attempt: Try) -> Run | None:
+    """The cheapest constant fleet whose attainment over all offered is at least `wanted`; None when there is none."""
+    peaks = {pool: max(need.replicas, default=0.0) for pool, need in needs.items()}
+    largest = max(peaks.values(), default=0.0) or 1.0
+
+    def run(count: int) -> Run:
+        start = {pool: max(1, math.ceil(count * peak / largest - 1e-9)) for pool, peak in peaks.items()}
+        return attempt(Fleet(start), {f"replicas of {pool}": float(n) for pool, n in start.items()})
+
+    high, last = max(1, math.ceil(largest)), math.ceil(_MOST * largest) + 1
+    tried = {high: run(high)}
+    while not _attains(tried[high], wanted):
+        if high >= last:
+            return None
+        high = min(last, max(high + 1, math.ceil(1.5 * high)))
+        tried[high] = run(high)
+    low = max((n for n, one in tried.items() if not _attains(one, wanted)), default=0)
+    while high - low > 1:
+        middle = (low + high) // 2
+        tried[middle] = run(middle)
+        if _attains(tried[middle], wanted):
+            high = middle
+        else:
+            low = middle
+    return _cheapest(list(tried.values()), wanted)
+
+
+def oracle(wanted: float, needs: Mapping[str, Need], start: float, attempt: Try) -> Run | None:
+    """The cheapest clairvoyant schedule whose attainment over all offered is at least `wanted`; None when there is
+    none. `start` is when the run begins, unix seconds."""
+
+    def run(margin: float) -> Run:
+        fleets = {pool: plan(need, margin) for pool, need in needs.items()}
+        schedules = tuple(
+            Schedule(pool, tuple((start + at, count) for at, count in steps)) for pool, steps in fleets.items()
+        )
+        begin = {pool: steps[0][1] for pool, steps in fleets.items()}
+        return attempt(Fleet(begin, schedules), {"margin": margin})
+
+    high = _FIRST
+    tried = {high: run(high)}
+    while not _attains(tried[high], wanted):
+        if high >= _MOST:
+            return None
+        high *= math.sqrt(2)
+        tried[high] = run(high)
+    low = max((m for m, one in tried.items() if not _attains(one, wanted)), default=_LEAST)
+    while high / low > 1 + _CLOSE:
+        middle = math.sqrt(low * high)
+        tried[middle] = run(middle)
+        if _attains(tried[middle], wanted):
+            high = middle
+        else:
+            low = middle
+    return _cheapest(list(tried.values()), wanted)
+
+
+def plan(need: Need, margin: float) -> tuple[tuple[float, int], ...]:
+    """(seconds after the start, replicas wanted from then on) of a clairvoyant who knows the need."""
+    per_slot = max(1, round(SLOT / need.step))
+    slots = math.ceil(len(need.replicas) / per_slot)
+    serving = [
+        max(1, math.ceil(margin * max(need.replicas[i * per_slot : (i + 1) * per_slot]) - 1e-9)) for i in range(slots)
+    ]
+    ahead = math.ceil(need.lead / SLOT)
+    wanted = [max(serving[i : i + ahead + 1]) for i in range(slots)]
+    return tuple(
+        (i * per_slot * need.step, count) for i, count in enumerate(wanted) if i == 0 or count != wanted[i - 1]
+    )
+
+
+def _attains(run: Run, wanted: float) -> bool:
+    attained = run.score.all.attainment
+    return attained is None or attained >= wanted
+
+
+def _cheapest(runs: list[Run], wanted: float) -> Run:
+    return min((one for one in runs if _attains(one, wanted)), key=lambda one: one.score.gpu_hours)
