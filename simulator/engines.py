@@ -3,17 +3,21 @@
 import dataclasses
 
 from controller.core.step_model import Profile
+from simulator import library
 from simulator.engine.spec import EngineSpec
-from simulator.spec import PoolSpec
+from simulator.spec import LibraryEngine, PoolSpec
 
 
 def profile(pool: PoolSpec) -> Profile:
     """Step-time coefficients and limits of a pool's engine."""
     engine, limits = pool.engine, pool.limits
-    own = Profile(
-        engine.a, engine.b, engine.c, engine.d, engine.e, float(engine.max_num_seqs),
-        None if engine.kv_tokens is None else float(engine.kv_tokens),
-    )  # fmt: skip
+    if isinstance(engine, LibraryEngine):
+        own = library.profile(engine.model, engine.gpu, engine.tp, engine.precision, engine.engine)
+    else:
+        own = Profile(
+            engine.a, engine.b, engine.c, engine.d, engine.e, float(engine.max_num_seqs),
+            None if engine.kv_tokens is None else float(engine.kv_tokens),
+        )  # fmt: skip
     return dataclasses.replace(
         own,
         max_num_seqs=own.max_num_seqs if limits.max_num_seqs is None else float(limits.max_num_seqs),

@@ -9,6 +9,7 @@ from typing import Literal
 
 from controller.core.params import Unit, param
 from routing.knobs import Knobs
+from simulator import library
 from simulator.disturbances import Disturbance
 from simulator.engine.spec import Adapters, Isolation
 
@@ -47,6 +48,24 @@ class LifeSpec:
     drain_timeout: float = param(
         "how long a replica that is ended may finish its requests", 300.0, unit=Unit.DURATION, ge=0
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryEngine:
+    """An engine whose step times are in the library."""
+
+    kind: Literal["library"] = param("library", "library")
+    model: str = param("model, as the library spells it")
+    gpu: str = param("GPU, as the library spells it")
+    tp: int = param("tensor parallel size", 1, ge=1)
+    precision: str = param("precision of the weights; empty = the library's first", "")
+    engine: str = param("inference engine", "vllm")
+
+    def __post_init__(self) -> None:
+        try:
+            library.find(self.model, self.gpu, self.tp, self.precision, self.engine)
+        except library.NotInLibrary as error:
+            raise ValueError(f"model: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +124,7 @@ class PoolSpec:
     """Replicas of one model on one kind of hardware, and their gateway."""
 
     replicas: int = param("replicas that serve at the start", ge=0)
-    engine: ProfileEngine = param("what a replica runs", ProfileEngine())
+    engine: LibraryEngine | ProfileEngine = param("what a replica runs", ProfileEngine())
     limits: EngineLimits = param("engine arguments", EngineLimits())
     life: LifeSpec = param("stage times", LifeSpec())
     gateway: GatewaySpec = param("gateway in front of it", GatewaySpec())
