@@ -8,6 +8,7 @@ never more than the burst. A new rate first settles what the old one earned and 
 controller that moves the rate would hand out a burst. Hence admitted - given back <= burst + rate · t over any t.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from routing.actions import Reason
@@ -98,7 +99,7 @@ class Buckets:
         self._pay_back(self._requests, debit.tenant, debit.requests, now)
         self._pay_back(self._tokens, debit.tenant, debit.tokens, now)
 
-    def tune(self, tenants: dict[str, Tenant], others: Tenant, now: float) -> None:
+    def tune(self, tenants: Mapping[str, Tenant], others: Tenant, now: float) -> None:
         """New caps for those that have buckets; a tenant whose cap is off keeps its bucket, frozen, for when it is on
         again."""
         for buckets, rate, burst in (

@@ -1,11 +1,16 @@
 """One request between its arrival and its end, as the gateway remembers it. Seconds, tokens."""
 
 from collections.abc import Sequence
+from math import inf
+from typing import TYPE_CHECKING
 
 from routing.buckets import Debit
 from routing.counts import Tally
 from routing.knobs import Klass
 from routing.model import Replica, Request
+
+if TYPE_CHECKING:
+    from routing.fairqueue import Entry
 
 
 class Flight:
@@ -16,6 +21,7 @@ class Flight:
         "attempt",
         "debit",
         "decode_tokens",
+        "entry",
         "expected",
         "expires",
         "first_token_at",
@@ -24,6 +30,8 @@ class Flight:
         "matched",
         "prefill",
         "prefill_tokens",
+        "queued_at",
+        "rank",
         "replica",
         "request",
         "sent_at",
@@ -38,15 +46,18 @@ class Flight:
         self.tally = tally
         self.expected = expected  # answer tokens
         self.debit: Debit | None = None  # what its tenant's bucket paid
+        self.entry: Entry[Flight] | None = None  # its place in the queue, also after it left
+        self.queued_at = now
+        self.expires = inf  # when the gateway gives it up
         self.attempt = 0
         self.tried: tuple[str, ...] = ()  # replicas that failed it
-        self.expires = 0.0  # when it leaves the queue at the latest
+        self.rank = request.priority if klass.rank is None else klass.rank  # lower is served first
         self.matched: Sequence[Replica] = ()  # what capability match found ...
         self.generation = -1  # ... for this state of the fleet
         # While it is at a replica:
         self.replica: Replica | None = None
-        self.prefill: Replica | None = None  # where the prefill is, if it is not there
-        self.sent_at = 0.0
+        self.prefill: Replica | None = None  # where the prefill is; None once it is over
+        self.sent_at = now
         self.first_token_at: float | None = None
         self.prefill_tokens = 0.0  # its part in inflight_tokens of the one ...
         self.decode_tokens = 0.0  # ... and of the other

@@ -217,3 +217,12 @@ class Knobs:
             _check(f"weights.{name}", weight, 0.0)
         _check("slow_start", self.slow_start, 0.0)
         _check("expected_output", self.expected_output, 1.0)
+
+    @property
+    def floors(self) -> dict[int, float]:
+        """The floor of each rank: the sum of those of its classes."""
+        floors: dict[int, float] = {}
+        for klass in self.classes.values():
+            if klass.floor and klass.rank is not None:
+                floors[klass.rank] = floors.get(klass.rank, 0.0) + klass.floor
+        return floors
