@@ -80,6 +80,11 @@ class Front:
         """Jobs that arrived and have not ended."""
         return len(self._flights)
 
+    @property
+    def under_way(self) -> list[Job]:
+        """Those jobs, in the order in which they came."""
+        return [flight.job for flight in self._flights.values()]
+
     # --- jobs --------------------------------------------------------------------------------------------------------
 
     def arrive(self, job: Job, now: float) -> None:
