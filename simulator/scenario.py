@@ -15,6 +15,7 @@ from simulator.spec import FleetSpec
 from simulator.traffic.build import build
 from simulator.traffic.cast import SHEDDABLE
 from simulator.traffic.spec import Generated, Stream
+from simulator.world import World
 
 START = 1_767_571_200.0  # 2026-01-05 00:00 UTC, a Monday: when all scenarios begin
 
@@ -125,6 +126,10 @@ class Scenario:
             )
             for pool, streams in self.traffic.items()
         }  # fmt: skip
+
+    def world(self, seed: int, replicas: Mapping[str, int] | None = None) -> World:
+        """The twin; `replicas` at the start, by pool, in place of the scenario's own."""
+        return World(self.with_replicas(replicas) if replicas is not None else self, seed)
 
     def with_replicas(self, replicas: Mapping[str, int]) -> "Scenario":
         """The same with other numbers of replicas at the start, by pool."""

@@ -162,7 +162,7 @@ class Alone:
 
 def _loop(world: World, config: GovernorConfig) -> ControlLoop:
     make = cast("Callable[[Any, Callable[[float], Iterable[Any]]], Source]", registry.tool("scraped"))
-    source = make(pool_needs(config), world.scrape)
+    source = make(pool_needs(config), world.pages)
     return assemble(config, mode=RunMode.SIMULATE, source=source, actuator=world)
 
 

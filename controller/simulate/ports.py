@@ -89,7 +89,7 @@ class World(Actuator, Protocol):
     """The twin of one scenario with one seed: it is the actuator of all levers, and what a Prometheus would see."""
 
     def advance(self, until: float) -> None: ...
-    def scrape(self, at: float) -> Iterable[Any]:
+    def pages(self, at: float) -> Iterable[Any]:
         """All pages that an instant query at `at` would see, in virtual time after letting it pass until then."""
 
     def jobs(self) -> Jobs:
