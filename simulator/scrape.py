@@ -62,12 +62,13 @@ class Prometheus:
 
     def fails(self, name: str) -> bool:
         """Whether chance makes this scrape fail."""
-        return self._spec.missing > 0 and self._targets[name].chance.random() < self._spec.missing
+        target = self._targets.get(name)
+        return target is not None and self._spec.missing > 0 and target.chance.random() < self._spec.missing
 
     def scraped(self, name: str, page: Page | None, now: float) -> float:
         """The target was scraped, with no page if that failed; returns when it is scraped next, inf when never."""
-        target = self._targets[name]
-        if target.gone_at <= now:
+        target = self._targets.get(name)
+        if target is None or target.gone_at <= now:
             return math.inf
         if not self.down:
             target.scrapes.append(_Scrape(now, page is not None, page))
