@@ -21,7 +21,8 @@ class Job:
     """`output` is how many tokens the answer will have, which no router may look at. Times are unix seconds of the
     twin's clock, None until they come. `origin` is the id of the first attempt, `attempt` counts from 0. `patience` is
     how long the client waits for its first token before it goes away, None for ever. `stream` is the stream of traffic
-    that it came from."""
+    that it came from. `after` are the hashes of the blocks that the answer fills, chained to the prompt's: what a later
+    turn of the conversation finds in the cache."""
 
     request: Request
     output: int
@@ -30,6 +31,7 @@ class Job:
     attempt: int = 0
     patience: float | None = None
     stream: str = ""
+    after: tuple[int, ...] = ()
 
     ending: Ending | None = None
     why: str = ""  # the gateway's or the engine's words

@@ -70,7 +70,7 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Requests that wait, preempted ones included."""
-        return len(self._scheduler.queue)
+        return self._scheduler.queue.count
 
     @property
     def waiting_tokens(self) -> int:
@@ -146,9 +146,12 @@ class Engine:
         if asked > self._longest:
             self._refuse(job, f"a context of {asked} tokens is longer than {self._longest} (HTTP 400)")
             return
+        if request.prompt_tokens < 1:
+            self._refuse(job, "an empty prompt (HTTP 400)")
+            return
         queue = self._scheduler.queue
-        if self.spec.max_queue is not None and len(queue) >= self.spec.max_queue and self._full():
-            self._refuse(job, f"{len(queue)} requests wait already (HTTP 503)")
+        if self.spec.max_queue is not None and queue.count >= self.spec.max_queue and self._full():
+            self._refuse(job, f"{queue.count} requests wait already (HTTP 503)")
             return
         if request.id in self._sequences:
             raise ValueError(f"job {request.id} is here already; an attempt needs an id of its own")
@@ -166,7 +169,7 @@ class Engine:
             self._cut()
 
     def _full(self) -> bool:
-        return self._scheduler.running >= self.spec.max_num_seqs or len(self._scheduler.queue) > 0
+        return self._scheduler.running >= self.spec.max_num_seqs or self._scheduler.queue.count > 0
 
     def _refuse(self, job: Job, why: str) -> None:
         job.ending, job.why, job.ended_at = Ending.REJECTED, why, self._now

@@ -98,6 +98,21 @@ class Pool:
                 self.listener.evicted(gone)
         self._blank = -short
 
+    def adopt(self, held: list[Entry], keys: Some[int], size: int) -> int:
+        """Blocks that a request took for itself become entries, which it holds; `keys` follow what it holds already.
+        The answer is how many blocks they are."""
+        known = self._known
+        new: list[int] = []
+        for key in keys:
+            if key in known:  # somebody else computed the same; these blocks are a copy
+                break
+            known[key] = entry = Entry(key, size, 1)
+            held.append(entry)
+            new.append(key)
+        if new and self.listener is not None:
+            self.listener.stored(new)
+        return size * len(new)
+
     def give(self, held: list[Entry], alone: int) -> None:
         """What a request held, back: the end of its chain first, so that prefixes outlive what follows them."""
         queue = self._queue

@@ -7,20 +7,18 @@ from simulator.engine.sequence import Sequence, State
 
 
 class Queue:
-    """One lane, or one for short and one for long prompts. `tokens` are the prompt tokens that wait, recomputation
-    included."""
+    """One lane, or one for short and one for long prompts. `count` wait; `tokens` are theirs to compute, an answer that
+    a preempted one has to compute anew included."""
 
-    __slots__ = ("_expiry", "_keys", "_lanes", "_wait", "tokens")
+    __slots__ = ("_expiry", "_keys", "_lanes", "_wait", "count", "tokens")
 
     def __init__(self, lanes: int, wait: float | None) -> None:
+        self.count = 0
         self.tokens = 0
         self._wait = wait
         self._lanes: tuple[dict[int, Sequence], ...] = tuple({} for _ in range(lanes))
         self._keys: tuple[list[int], ...] = tuple([] for _ in range(lanes))  # heaps; keys of who has left stay in
         self._expiry: deque[tuple[float, Sequence]] = deque()
-
-    def __len__(self) -> int:
-        return sum(len(lane) for lane in self._lanes)
 
     @property
     def lanes(self) -> int:
@@ -31,6 +29,7 @@ class Queue:
         lane = sequence.long if len(self._lanes) > 1 else 0
         self._lanes[lane][sequence.key] = sequence
         heappush(self._keys[lane], sequence.key)
+        self.count += 1
         self.tokens += sequence.target
         if self._wait is not None and sequence.scheduled_at < 0:
             self._expiry.append((sequence.queued_at + self._wait, sequence))
@@ -38,6 +37,7 @@ class Queue:
     def discard(self, sequence: Sequence) -> None:
         """It waits no longer."""
         del self._lanes[sequence.long if len(self._lanes) > 1 else 0][sequence.key]
+        self.count -= 1
         self.tokens -= sequence.target
 
     def head(self, lane: int) -> Sequence | None:
@@ -63,7 +63,3 @@ class Queue:
     def overdue(self) -> Sequence:
         """The one whose wait is over first."""
         return self._expiry[0][1]
-
-    def all(self) -> list[Sequence]:
-        """Everybody, by lane and then by key."""
-        return [lane[key] for lane in self._lanes for key in sorted(lane)]

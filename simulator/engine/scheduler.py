@@ -53,7 +53,7 @@ class Scheduler:
         for sequence in self.prefilling:
             budget -= self._chunk(sequence, budget)
         loading = 0.0
-        if budget > 0 and not self.preempted:
+        if budget > 0 and self.queue.count and not self.preempted:
             loading = self._admit(now, budget, needed)
         if not batch.n and not self.chunks:
             return 0.0
@@ -127,6 +127,8 @@ class Scheduler:
         prefix = request.prefix if size and self.spec.prefix_cache else ()
         if len(prefix) * request.block > sequence.prompt:
             prefix = prefix[: sequence.prompt // request.block]
+        if sequence.made and prefix and len(prefix) == sequence.prompt // request.block:
+            prefix += sequence.job.after[: sequence.target // request.block - len(prefix)]
         found, revived = pool.match(prefix)
         alone = -(-sequence.target // block) - len(prefix) * size
         room = pool.free - needed
@@ -181,8 +183,15 @@ class Scheduler:
         """Give back what a sequence of the batch holds, who had so many tokens in the cache (a prompt in the making
         has all its blocks: its `target`)."""
         block = self._block
-        grown = -(-context // block) - -(-sequence.target // block)
-        self.pool.give(sequence.held, sequence.alone + grown)
+        alone = sequence.alone - (-context // block) + (-sequence.target // block)
+        job = sequence.job
+        unit = job.request.block
+        if job.after and unit >= block and self.spec.prefix_cache and sequence.state is State.DECODE:
+            start = len(sequence.held) - sequence.prompt // unit
+            if start >= 0:  # all of the prompt is known by its hashes
+                answer = job.after[start : context // unit - sequence.prompt // unit]
+                alone -= self.pool.adopt(sequence.held, answer, unit // block)
+        self.pool.give(sequence.held, alone)
         sequence.held = []
         if sequence.long:
             self._long -= 1

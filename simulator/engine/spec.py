@@ -1,20 +1,11 @@
 """What one replica is: step-time coefficients, limits of the scheduler, and how long and short prompts share it."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from controller.core.params import Unit, param
 from controller.core.step_model import Profile
 
 UNBOUNDED = 1 << 40  # tokens of a KV cache that never limits
-
-
-class Role(StrEnum):
-    """Which part of a request a replica serves."""
-
-    BOTH = "both"
-    PREFILL = "prefill"
-    DECODE = "decode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +50,10 @@ class EngineSpec:
                 "a step could not hold one token of each sequence; raise the first or lower the second"
             )
         lanes = self.isolation
-        if lanes is not None and lanes.short_seqs + lanes.long_seqs > self.max_num_seqs:
+        if lanes is not None and lanes.short_seqs + lanes.long_seqs >= self.max_num_seqs:
             raise ValueError(
-                f"short_seqs and long_seqs together are more than max_num_seqs ({self.max_num_seqs}); lower one of them"
+                f"short_seqs and long_seqs together leave nothing of max_num_seqs ({self.max_num_seqs}) to share; "
+                "lower one of them"
             )
 
     @property

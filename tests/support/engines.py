@@ -24,14 +24,14 @@ def spec(profile: Profile = EASY, **changes: object) -> EngineSpec:
 
 def job(
     number: int, prompt: int = 32, output: int = 4, *, at: float = 0.0, prefix: tuple[int, ...] = (), block: int = 16,
-    priority: int = 0, adapter: str = "", limit: int | None = None,
+    priority: int = 0, adapter: str = "", limit: int | None = None, after: tuple[int, ...] = (),
 ) -> Job:  # fmt: skip
     """One request; `limit` is its max_tokens, the output itself unless told."""
     request = Request(
         number, prompt, output if limit is None else limit, prefix=prefix, block=block, priority=priority,
         adapter=adapter,
     )  # fmt: skip
-    return Job(request, output, at)
+    return Job(request, output, at, after=after)
 
 
 def settle(engine: Engine) -> list[Job]:

@@ -23,9 +23,9 @@ def test_names_as_their_makers_spell_them() -> None:
 
 
 def test_a_configuration_that_nobody_measured_is_not_made_up() -> None:
-    with pytest.raises(library.NotInLibrary, match="there is llama-3.1-8b on 1x a100, bf16, vllm; "):
+    with pytest.raises(library.NotInLibrary, match=r"there is llama-3\.1-8b on 1x a100, bf16, vllm; "):
         library.find("llama-3.1-8b", "h100", 3)
-    with pytest.raises(library.NotInLibrary, match="its models are llama-3.1-8b, "):
+    with pytest.raises(library.NotInLibrary, match=r"its models are llama-3\.1-8b, "):
         library.find("gpt-2", "h100")
     with pytest.raises(library.NotInLibrary, match="its gpus are a100, "):
         library.find("llama-3.1-8b", "tpu")

@@ -57,11 +57,13 @@ def lives(draw: st.DrawFn) -> Life:
         now += draw(st.floats(0.0, 0.3)) * 1.000137 + 1.37e-5
         prompt = draw(st.integers(1, 150))
         family = draw(st.integers(0, 2))
-        prefix = tuple(family * 100 + index for index in range(draw(st.integers(0, prompt // 16))))
+        full = prompt // 16
+        prefix = tuple(family * 100 + index for index in range(draw(st.sampled_from((full, full // 2, 0)))))
+        after = tuple(family * 100 + index for index in range(full, full + draw(st.integers(0, 9))))
         jobs.append(
             job(
                 number, prompt, draw(st.integers(1, 120)), at=now, prefix=prefix, priority=draw(st.integers(0, 2)),
-                adapter=draw(st.sampled_from(("", "a", "b", "c"))),
+                adapter=draw(st.sampled_from(("", "a", "b", "c"))), after=after,
             )
         )  # fmt: skip
         leg = draw(st.sampled_from(("whole", "whole", "whole", "prefill", "decode")))
@@ -119,7 +121,7 @@ def same(macro: Counts, stepped: Counts) -> None:
 @settings(max_examples=150)
 def test_macro_steps_that_tell_another_story_than_steps(chosen: EngineSpec, data: st.DataObject) -> None:
     life = data.draw(lives())
-    again = ([Job(one.request, one.output, one.arrived) for one in life[0]], life[1])
+    again = ([Job(one.request, one.output, one.arrived, after=one.after) for one in life[0]], life[1])
     fast, slow = Engine(chosen, 0.0), Engine(chosen, 0.0, stepping=True)
     ended, expected = live(fast, life), live(slow, again)
     assert [told(one) for one in ended] == [told(one) for one in expected]
