@@ -8,7 +8,8 @@ from simulator.job import Job
 from simulator.traffic.agentic import agentic
 from simulator.traffic.cast import Batch, Cast, Row
 from simulator.traffic.generate import generate
-from simulator.traffic.lengths import Sizes, scaled
+from simulator.traffic.files import parts
+from simulator.traffic.lengths import Empirical, Pairs, Sizes, scaled
 from simulator.traffic.replay import replay
 from simulator.traffic.servegen import servegen, tenants
 from simulator.traffic.spec import Agentic, Generated, ServeGen, Stream
@@ -34,6 +35,9 @@ def _rows(stream: Stream, index: int, seed: int, start: float, duration: float) 
 
 
 def _source(stream: Stream, index: int, seed: int, begin: float, end: float) -> tuple[Cast, Iterator[Batch]]:
+    for _, part in parts(stream):
+        if isinstance(part, Empirical | Pairs):
+            read(part.format, part.file)  # now, so that a mistake in it is found before anything runs
     if isinstance(stream, Generated):
         sizes = Sizes(stream.prompt, stream.answer, stream.pairs, seed, stream.name)
         cast = Cast(stream, index, seed, sizes.most)

@@ -19,8 +19,8 @@ _ENDLESS = 1 << 62
 
 def replay(stream: Replay, trace: Trace, cast: Cast, seed: int, begin: float, end: float) -> Iterator[Batch]:
     """The stream's requests in order, from `begin` to `end`. An InputError, at once, when its settings leave none."""
-    until = trace.end if stream.until is None else min(stream.until, trace.end)
-    chosen = np.flatnonzero((trace.at >= stream.since) & (trace.at <= until))
+    until = math.inf if stream.until is None else stream.until
+    chosen = np.flatnonzero((trace.at >= stream.since) & (trace.at < until))
     if stream.longest is not None:
         chosen = chosen[_prompts(stream, trace.prompt[chosen]) <= stream.longest]
     if not len(chosen):
@@ -28,7 +28,7 @@ def replay(stream: Replay, trace: Trace, cast: Cast, seed: int, begin: float, en
             f"{stream.file}: nothing of traffic {stream.name!r} is left between since and until, up to the longest"
             f" prompt; the trace lasts {trace.end:g} s, widen them"
         )
-    return _rounds(stream, trace, chosen, until, cast, seed, begin, end)
+    return _rounds(stream, trace, chosen, min(until, trace.end), cast, seed, begin, end)
 
 
 def _rounds(
