@@ -22,6 +22,7 @@ from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
 
+PASSING = 2.0  # seconds of queue delay below which those who wait are between two steps of the engine
 CLAMP = 1.5  # ln(latency/target) beyond this says no more than "far too slow"
 
 
@@ -101,7 +102,11 @@ class Capacity:
 
     def _queue_outlasts(self, view: View, owner: TargetState, current: float) -> bool:
         """Whether requests will still wait when one more replica is warm, with all that was asked for serving already:
-        then one more helps whatever the model says. One at a time, because the next answer comes with the next one."""
+        then one more helps whatever the model says. One at a time, because the next answer comes with the next one.
+        Requests that wait for no more than a few steps, as some always do in a large pool, are no queue."""
+        delay = view.pool.get(Signal.QUEUE_DELAY)
+        if delay.value is not None and delay.value < PASSING:
+            return False
         left = view.estimate.evidence.get("still_waiting", 0.0)
         return left >= 1.0 and self._all_serve(view, owner, current)
 

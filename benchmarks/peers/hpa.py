@@ -11,7 +11,8 @@ of autoscaling/v2), and the page "Horizontal Pod Autoscaling" of the Kubernetes 
   the tolerance or asks for the opposite, or the number would move the other way, nothing changes;
 * scaling up: the lowest recommendation of the last `up_window` (0 s) counts; at most the larger of +100 % and +4 pods
   over what stood 15 s ago;
-* scaling down: the highest recommendation of the last `down_window` (300 s) counts; at most to nothing within 15 s.
+* scaling down: the highest recommendation of the last `down_window` (300 s) counts; at most to nothing within 15 s;
+* what stands at the start counts as the first recommendation.
 
 What this emulation cannot know: Kubernetes' own pod readiness delays, which matter for CPU metrics alone.
 """
@@ -91,9 +92,11 @@ class Hpa:
         """Stabilisation, then the speed limits of the direction."""
         config = self.config
         keep = max(config.up_window, config.down_window)
-        wishes = (*((at, one) for at, one in state.wishes if at > now - keep), (now, wish))
-        lowest = min(one for at, one in wishes if at > now - config.up_window or at == now)
-        highest = max(one for at, one in wishes if at > now - config.down_window or at == now)
+        # As the HPA does at its start: what stands then is the first recommendation.
+        state = state if state.wishes else self.State(((now, current),))
+        past = tuple((at, one) for at, one in state.wishes if at > now - keep)
+        lowest = min([wish, *(one for at, one in past if at > now - config.up_window)])
+        highest = max([wish, *(one for at, one in past if at > now - config.down_window)])
         value = min(max(current, lowest), highest)
         changes = tuple((at, delta) for at, delta in state.changes if at > now - PERIOD)
         before = current - math.fsum(delta for _, delta in changes)
@@ -103,7 +106,7 @@ class Hpa:
         elif value < current:
             least = math.floor(before * (1 - config.down_percent / 100))
             value = max(value, min(least, current))
-        return value, self.State(wishes, changes)
+        return value, self.State((*past, (now, wish)), changes)
 
 
 def recommend(

@@ -88,6 +88,16 @@ def test_a_queue_that_outlasts_a_cold_start_gets_one_more_at_a_time(
     assert propose(view(made, 4.0, pending=pending))[0].value == wanted
 
 
+def test_requests_between_two_steps_are_no_queue() -> None:
+    """In a large pool one request waits at nearly every scrape: the twin's flash grew a replica every two minutes."""
+    made = estimate(1.0, evidence={"serving": 4.0, "still_waiting": 1.0})
+    passing = healthy(queue_depth=ok(1.0), queue_delay=ok(0.2))
+    lasting = healthy(queue_depth=ok(1.0), queue_delay=ok(12.0))
+
+    assert propose(view(made, 4.0, pool=passing))[0].value < 4.0
+    assert propose(view(made, 4.0, pool=lasting))[0].value == 5.0
+
+
 def test_a_burning_budget_buys_a_margin() -> None:
     proposal, _ = propose(view(estimate(3.3, margin=0.15, burning=True)))
 
