@@ -7,7 +7,7 @@ the engines. Memory: `capacity` blocks per replica, about 250 bytes each.
 """
 
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import and_, neg
@@ -71,12 +71,11 @@ class BlockMap:
         if name not in self._blocks:
             self._admit(name)
         bit, blocks, holders = self._bits[name], self._blocks[name], self._holders
-        for block in reversed(prefix):
-            if block in blocks:
-                blocks.move_to_end(block)
-            else:
-                blocks[block] = None
-                holders[block] = holders.get(block, 0) | bit
+        new = [block for block in prefix if block not in blocks]
+        for block in new:
+            blocks[block] = None
+            holders[block] = holders.get(block, 0) | bit
+        deque(map(blocks.move_to_end, reversed(prefix)), maxlen=0)
         most = self.capacity if capacity is None else capacity
         while len(blocks) > most:
             self._release(blocks.popitem(last=False)[0], bit)

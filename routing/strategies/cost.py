@@ -42,7 +42,7 @@ class CostBase(PrefixBase[P]):
 
     def __init__(self, parameters: P) -> None:
         super().__init__(parameters)
-        self.ledger = Ledger()
+        self.ledger = Ledger(parameters.prefill_cost, parameters.decode_cost)
         self.lengths = Lengths(parameters.half_life, parameters.prior)
         self.trusts = True
         self._said: dict[int, float] = {}
@@ -81,6 +81,7 @@ class CostBase(PrefixBase[P]):
 
     def tune(self, parameters: Mapping[str, Value]) -> None:
         super().tune(parameters)
+        self.ledger.reprice(self.parameters.prefill_cost, self.parameters.decode_cost)
         self.lengths.half_life, self.lengths.prior = self.parameters.half_life, self.parameters.prior
 
     def extra(self) -> dict[str, int]:
@@ -103,7 +104,7 @@ class CostBase(PrefixBase[P]):
             if kv is not None and pending.requests and max(pending.kv, one.kv_usage * kv) + need > share * kv:
                 continue
             if trusts:
-                cost = own + prefill * pending.prefill + decode * pending.decode
+                cost = own + pending.work
                 if name in depths:
                     cost -= saved * depths[name]
             else:
@@ -136,5 +137,6 @@ class Cost(CostBase[CostParameters]):
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
         length = self.lengths.expect(request, self.parameters.reserve)
-        choice = self.cheapest(request, length, self.rotated(replicas), self.depths(request))
+        depths, owed = self.depths(request), self.owed(replicas)
+        choice = self.cheapest(request, length, [owed] if owed else self.rotated(replicas), depths)
         return choice if choice.replica else self.refused(request, length)

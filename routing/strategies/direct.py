@@ -29,5 +29,5 @@ class Direct(Base[DirectParameters]):
         why = f"replica {name!r} is not among those that can take it" if name else "no replica is named"
         if self.parameters.otherwise == "refuse":
             return Choice("", why=why)
-        best = min(self.rotated(replicas), key=lambda one: (one.inflight + 1) / one.weight)
+        best = self.least_loaded(replicas)
         return Choice(best.name, why=f"{why}: least loaded")

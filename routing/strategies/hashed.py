@@ -58,7 +58,7 @@ class _Hashed(Base[P]):
         """The replicas as the key would have them, first those that keep the key. A replica at weight w keeps the share
         w of its keys, always the same ones, so that lowering it moves no key that it still serves."""
         ring, open_ = self._ring, {replica.name: replica for replica in replicas}
-        top = max([replica.weight for replica in replicas])
+        top = self.top
         for replica in replicas:
             if replica.name not in ring:
                 ring.add(replica.name)

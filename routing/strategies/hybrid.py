@@ -7,7 +7,7 @@ from routing.model import Replica, Request
 from routing.parameters import knob
 from routing.strategies.cost import CostBase, CostParameters
 from routing.strategies.ledger import NOTHING
-from routing.strategies.strategy import Choice
+from routing.strategies.strategy import OWED, Choice
 
 _SPARED: Final = "affine set has had its share"
 
@@ -39,8 +39,10 @@ class Hybrid(CostBase[HybridParameters]):
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
         length = self.lengths.expect(request, self.parameters.reserve)
+        depths, owed = self.depths(request), self.owed(replicas)
+        if owed is not None:
+            return replace(self.cheapest(request, length, [owed], depths), why=OWED)
         order = self.rotated(replicas)
-        depths = self.depths(request)
         longest = max(depths.values(), default=0)
         why = "nothing cached"
         if longest * request.block >= self.parameters.least_hit:
@@ -66,22 +68,12 @@ class Hybrid(CostBase[HybridParameters]):
         """Why the affine set will not do; empty when it will."""
         if not affine:
             return "affine set closed"
-        prefill, decode, at = self.parameters.prefill_cost, self.parameters.decode_cost, self.ledger.at
-        total = 0.0
-        for one in replicas:
-            pending = at.get(one.name)
-            if pending is not None:
-                total += prefill * pending.prefill + decode * pending.decode
-        mean = total / sum([one.weight for one in replicas])
-        least = min([self._work(one) for one in affine])
+        at = self.ledger.at
+        total = sum([at[one.name].work for one in replicas if one.name in at])
+        mean = total * self.top / sum([one.weight for one in replicas])
+        least = min([at.get(one.name, NOTHING).work / one.weight for one in affine]) * self.top
         if least > self.parameters.overload * mean and least > mean + self.parameters.slack:
             return "affine set overloaded"
-        if len(affine) == 1 and not self.keeps(affine[0], max([one.weight for one in replicas])):
+        if len(affine) == 1 and not self.keeps(affine[0]):
             return _SPARED
         return ""
-
-    def _work(self, one: Replica) -> float:
-        pending = self.ledger.at.get(one.name, NOTHING)
-        return (
-            self.parameters.prefill_cost * pending.prefill + self.parameters.decode_cost * pending.decode
-        ) / one.weight

@@ -7,7 +7,7 @@ from routing.model import Replica, Request
 from routing.parameters import knob
 from routing.strategies.blocks import BlockMap
 from routing.strategies.prefix import MOST_BLOCKS, PrefixBase, PrefixParameters, sole
-from routing.strategies.strategy import Choice
+from routing.strategies.strategy import OWED, Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class KvEvents(PrefixBase[KvEventsParameters]):
     """The replica with the highest weighted score of cached share, queue and free memory. The cache is known from
     events, so that evictions are seen; between sending and the event a prompt counts as stored where it was sent.
 
-    The queue counts by weight, and of what it wins by its cache a replica at weight w keeps the share w.
+    The queue counts over weight, and of what a replica at weight w wins by its cache alone it keeps the share w.
     """
 
     Parameters = KvEventsParameters
@@ -48,22 +48,30 @@ class KvEvents(PrefixBase[KvEventsParameters]):
             for name, depth in hopes.depths(request.prefix, self.parameters.depth).items():
                 if depth > depths.get(name, 0):
                     depths[name] = depth
+        owed = self.owed(replicas)
+        if owed is not None:
+            return Choice(
+                owed.name, why=OWED, hit_tokens=min(depths.get(owed.name, 0) * request.block, request.prompt_tokens)
+            )
         prefix_weight = self.parameters.prefix_weight / max(1, min(len(request.prefix), self.parameters.depth))
         queue_weight, kv_weight = self.parameters.queue_weight, self.parameters.kv_weight
         order = self.rotated(replicas)
-        queues = [replica.inflight / replica.weight for replica in order]
-        most, least = max(queues), min(queues)
-        scale = queue_weight / (most - least) if most > least else 0.0
-        scores = [
-            prefix_weight * depths.get(one.name, 0) + (most - queue) * scale - kv_weight * one.kv_usage
-            for one, queue in zip(order, queues, strict=True)
-        ]
-        top = max([replica.weight for replica in order])
+        queues = [replica.inflight for replica in order]
+        most, scale = max(queues), queue_weight / max(1, max(queues) - min(queues))
+        loads: Sequence[float] = queues
+        if self.lowered:
+            loads = [(one.inflight + 1) * self.top / one.weight - 1.0 for one in order]
+        scores = [(most - queue) * scale for queue in loads]
+        if depths:
+            gain = [prefix_weight * depths.get(one.name, 0) for one in order]
+            scores = [score + more for score, more in zip(scores, gain, strict=True)]
+        if kv_weight:
+            scores = [score - kv_weight * one.kv_usage for score, one in zip(scores, order, strict=True)]
         while True:
             place = scores.index(max(scores))
             best = order[place]
             depth = depths.get(best.name, 0)
-            if best.weight >= top or len(order) == 1 or not sole(best.name, depths) or self.keeps(best, top):
+            if len(order) == 1 or best.weight >= self.top or not sole(best.name, depths) or self.keeps(best):
                 hit = min(depth * request.block, request.prompt_tokens)
                 return Choice(best.name, why="best score" if depth else "best score, nothing cached", hit_tokens=hit)
             del order[place], scores[place]

@@ -5,8 +5,9 @@ from typing import Final
 
 from routing.model import Replica, Request
 from routing.parameters import knob
-from routing.strategies.strategy import Base, Choice
+from routing.strategies.strategy import OWED, Base, Choice
 
+_EMPTY: Final = 0.01  # usage of a replica that tells 0: by it, even an empty one is judged by its weight
 _WHY: Final = (
     "least KV memory in use",
     "all queue or are full: least KV memory in use",
@@ -42,6 +43,10 @@ class KvUsage(Base[KvUsageParameters]):
         self._reported: dict[str, float | None] = {}
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
+        owed = self.owed(replicas)
+        if owed is not None:
+            self._reported[owed.name] = owed.reported_at
+            return Choice(owed.name, why=OWED)
         oldest, ceiling = now - self.parameters.stale, self.parameters.ceiling
         own = request.prompt_tokens
         best, least = replicas[0], (len(_WHY), 0.0)
@@ -53,7 +58,7 @@ class KvUsage(Base[KvUsageParameters]):
                 since = self._since.get(one.name)
                 sent = since.tokens if since is not None and since.reported_at == at else 0
                 usage = one.kv_usage + (sent + own) / one.kv_tokens if one.kv_tokens else one.kv_usage
-                rank = (1 if usage > ceiling or one.waiting else 0, usage / one.weight)
+                rank = (1 if usage > ceiling or one.waiting else 0, (usage + _EMPTY) / one.weight)
             if rank < least:
                 best, least = one, rank
         self._reported[best.name] = best.reported_at

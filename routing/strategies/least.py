@@ -25,12 +25,12 @@ class LeastLoaded(Base[LeastLoadedParameters]):
     Parameters = LeastLoadedParameters
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
-        order = self.rotated(replicas)
-        if self.parameters.reported:
-            best = min(order, key=lambda one: (max(one.inflight, one.running + one.waiting) + 1) / one.weight)
-        else:
-            best = min(order, key=lambda one: (one.inflight + 1) / one.weight)
-        return Choice(best.name, why="fewest requests in flight")
+        if not self.parameters.reported:
+            return Choice(self.least_loaded(replicas).name, why="fewest requests in flight")
+        best = self.owed(replicas) or min(
+            self.rotated(replicas), key=lambda one: (max(one.inflight, one.running + one.waiting) + 1) / one.weight
+        )
+        return Choice(best.name, why="fewest requests in flight or told of")
 
 
 class LeastQueue(Base[NoParameters]):
@@ -41,5 +41,7 @@ class LeastQueue(Base[NoParameters]):
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
         own = request.prompt_tokens + 1
-        best = min(self.rotated(replicas), key=lambda one: (one.inflight_tokens + own) / one.weight)
+        best = self.owed(replicas) or min(
+            self.rotated(replicas), key=lambda one: (one.inflight_tokens + own) / one.weight
+        )
         return Choice(best.name, why="fewest remaining tokens")

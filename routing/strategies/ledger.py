@@ -16,6 +16,7 @@ class Pending:
     prefill: int = 0
     decode: int = 0
     kv: int = 0
+    work: float = 0.0  # all of it at the ledger's prices, seconds
 
 
 NOTHING: Final = Pending()
@@ -37,9 +38,11 @@ class Entry:
 
 
 class Ledger:
-    """Open requests by id, and their sums per replica. As many entries as there are requests in flight."""
+    """Open requests by id, and their sums per replica. As many entries as there are requests in flight. Prices are
+    seconds per token."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefill_cost: float, decode_cost: float = 0.0) -> None:
+        self._prices = (prefill_cost, decode_cost)
         self.at: dict[str, Pending] = {}
         self._open: dict[int, Entry] = {}
         self._users: dict[str, Counter[int]] = {}  # replica -> block -> open requests that use it
@@ -48,7 +51,7 @@ class Ledger:
         """A request has been sent. Blocks that open requests have in common are promised once."""
         request = entry.request
         self._open[request.id] = entry
-        self._of(entry.prefill_at).prefill += entry.prefill
+        self._prefill(entry.prefill_at, entry.prefill)
         pending = self._of(entry.decode_at)
         pending.requests += 1
         pending.decode += entry.decode
@@ -58,6 +61,7 @@ class Ledger:
         new = len(users) - before
         entry.kv = max(0, request.prompt_tokens - len(request.prefix) * request.block) + entry.longest
         pending.kv += entry.kv + new * request.block
+        self._price(pending)
 
     def prefilled(self, request_id: int) -> None:
         """Its first token has come."""
@@ -65,7 +69,7 @@ class Ledger:
         if entry is not None and not entry.prefilled:
             entry.prefilled = True
             if entry.prefill_at in self.at:
-                self.at[entry.prefill_at].prefill -= entry.prefill
+                self._prefill(entry.prefill_at, -entry.prefill)
 
     def close(self, request_id: int) -> Entry | None:
         """It has ended, in whatever way."""
@@ -82,6 +86,7 @@ class Ledger:
                     del users[block]
                     freed += 1
             pending.kv -= entry.kv + freed * entry.request.block
+            self._price(pending)
         return entry
 
     def forget(self, name: str) -> None:
@@ -93,6 +98,21 @@ class Ledger:
                 entry.prefilled, entry.prefill_at = True, ""
             if entry.decode_at == name:
                 entry.decode_at = ""
+
+    def reprice(self, prefill_cost: float, decode_cost: float = 0.0) -> None:
+        """Other prices, seconds per token."""
+        self._prices = (prefill_cost, decode_cost)
+        for pending in self.at.values():
+            self._price(pending)
+
+    def _prefill(self, name: str, tokens: int) -> None:
+        pending = self._of(name)
+        pending.prefill += tokens
+        self._price(pending)
+
+    def _price(self, pending: Pending) -> None:
+        """Anew from whole tokens each time: sums of seconds would drift."""
+        pending.work = self._prices[0] * pending.prefill + self._prices[1] * pending.decode
 
     def _of(self, name: str) -> Pending:
         pending = self.at.get(name)

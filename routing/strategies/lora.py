@@ -2,10 +2,13 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Final
 
 from routing.model import Replica, Request
 from routing.parameters import knob
-from routing.strategies.strategy import Base, Choice
+from routing.strategies.strategy import OWED, Base, Choice
+
+_LOADED: Final = "adapter loaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,10 @@ class Lora(Base[LoraParameters]):
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
         order = self.rotated(replicas)
         if not request.adapter:
-            return Choice(min(order, key=_load).name, why="no adapter: least loaded")
+            return Choice(self.least_loaded(replicas).name, why="no adapter: least loaded")
+        owed = self.owed(replicas)
+        if owed is not None:
+            return Choice(owed.name, why=_LOADED if self._holds(owed, request.adapter) else OWED)
         holders = [one for one in order if self._holds(one, request.adapter)]
         why = "adapter loaded nowhere"
         if holders:
@@ -46,11 +52,11 @@ class Lora(Base[LoraParameters]):
             sole = len(holders) == 1 and len(order) > 1
             if self._overloaded(best, order):
                 why = "all with the adapter are overloaded"
-            elif sole and not self.keeps(best, max([one.weight for one in order])):
+            elif sole and not self.keeps(best):
                 why = "the one with the adapter has had its share"
                 order = [one for one in order if one is not best]
             else:
-                return Choice(best.name, why="adapter loaded")
+                return Choice(best.name, why=_LOADED)
         slots = self.parameters.slots
         target = min(order, key=lambda one: (self._count(one, request.adapter) > slots, _load(one)))
         return Choice(target.name, why=why)
@@ -58,7 +64,7 @@ class Lora(Base[LoraParameters]):
     def sent(self, request: Request, choice: Choice, now: float) -> None:
         if request.adapter:
             mine = self._sent.setdefault(choice.replica, OrderedDict())
-            self._loads += choice.why != "adapter loaded"
+            self._loads += choice.why != _LOADED
             mine[request.adapter] = now
             mine.move_to_end(request.adapter)
             while len(mine) > self.parameters.slots:
@@ -86,8 +92,8 @@ class Lora(Base[LoraParameters]):
         return len({*one.adapters, adapter, *(name for name in mine if self._holds(one, name))})
 
     def _overloaded(self, best: Replica, replicas: list[Replica]) -> bool:
-        mean = sum([one.inflight for one in replicas]) / sum([one.weight for one in replicas])
-        load = best.inflight / best.weight
+        mean = sum([one.inflight for one in replicas]) * self.top / sum([one.weight for one in replicas])
+        load = best.inflight * self.top / best.weight
         return load > self.parameters.overload * mean and load > mean + self.parameters.slack
 
 

@@ -1,9 +1,10 @@
 """Prefill/decode aware: compute the prompt where the answer is made, or on another replica and move its KV memory?"""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from routing.model import Replica, Request
-from routing.parameters import knob
+from routing.parameters import Value, knob
 from routing.strategies.ledger import NOTHING, Entry, Ledger
 from routing.strategies.prefix import PrefixBase, PrefixParameters
 from routing.strategies.strategy import Choice
@@ -43,7 +44,7 @@ class PrefillDecode(PrefixBase[PrefillDecodeParameters]):
 
     def __init__(self, parameters: PrefillDecodeParameters) -> None:
         super().__init__(parameters)
-        self.ledger = Ledger()
+        self.ledger = Ledger(parameters.prefill_cost)
         self._local = self._remote = self._far = 0
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
@@ -93,6 +94,10 @@ class PrefillDecode(PrefixBase[PrefillDecodeParameters]):
         super().left(name, now)
         self.ledger.forget(name)
 
+    def tune(self, parameters: Mapping[str, Value]) -> None:
+        super().tune(parameters)
+        self.ledger.reprice(self.parameters.prefill_cost)
+
     def extra(self) -> dict[str, int]:
         return super().extra() | {"local": self._local, "remote": self._remote, "remote_far": self._far}
 
@@ -102,16 +107,18 @@ class PrefillDecode(PrefixBase[PrefillDecodeParameters]):
 
     def _local_plan(self, request: Request, replicas: list[Replica], depths: dict[str, int]) -> tuple[str, float, int]:
         """Replica, cost in seconds, cached prompt tokens; no name when none can."""
-        price, disturbance, zone = self.parameters.prefill_cost, self.parameters.disturbance, request.zone
-        best, least, found, at = "", float("inf"), 0, self.ledger.at
-        for one in replicas:
-            hit = min(depths.get(one.name, 0) * request.block, request.prompt_tokens)
-            fresh = request.prompt_tokens - hit
-            cost = price * (at.get(one.name, NOTHING).prefill + fresh * (1.0 + disturbance * one.inflight)) / one.weight
+        price, zone, at, block = self.parameters.prefill_cost, request.zone, self.ledger.at, request.block
+        disturbance, prompt = self.parameters.disturbance, request.prompt_tokens
+        best, least, owed = "", float("inf"), self.owed(replicas) if replicas else None
+        for one in (owed,) if owed else replicas:
+            name = one.name
+            fresh = prompt - block * depths[name] if name in depths else prompt
+            cost = (at.get(name, NOTHING).work + price * fresh * (1.0 + disturbance * one.inflight)) / one.weight
             if zone and one.ability.zone != zone:
                 cost *= self.parameters.away
-            if cost < least or (cost == least and best and not found and hit):
-                best, least, found = one.name, cost, hit
+            if cost < least:
+                best, least = name, cost
+        found = min(depths.get(best, 0) * block, prompt)
         return best, least, found
 
     def _remote_plan(
@@ -124,10 +131,11 @@ class PrefillDecode(PrefixBase[PrefillDecodeParameters]):
         near = self.parameters.latency + moved * self.parameters.kv_bytes / self.parameters.bandwidth_zone
         far = self.parameters.latency + moved * self.parameters.kv_bytes / self.parameters.bandwidth_far
         best, least, found, crosses = "", float("inf"), 0, False
-        for one in replicas:
-            hit = min(depths.get(one.name, 0) * request.block, request.prompt_tokens)
+        owed = self.owed(replicas)
+        for one in (owed,) if owed else replicas:
+            hit = min(depths[one.name] * request.block, request.prompt_tokens) if one.name in depths else 0
             away = one.ability.zone != zone
-            work = price * (at.get(one.name, NOTHING).prefill + request.prompt_tokens - hit) / one.weight
+            work = (at.get(one.name, NOTHING).work + price * (request.prompt_tokens - hit)) / one.weight
             cost = work + (far if away else near)
             if cost < least:
                 best, least, found, crosses = one.name, cost, hit, away

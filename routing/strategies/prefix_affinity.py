@@ -22,9 +22,7 @@ class PrefixAffinityParameters:
         "leading blocks that make the key; shorter prompts are keyed by all they have", 4, unit="blocks", ge=1
     )
     keys: int = knob("most keys remembered; the longest unused is forgotten", 65536, unit="keys", ge=1)
-    idle: float = knob(
-        "a key unused for so long is placed anew", 900.0, unit="seconds", gt=0
-    )
+    idle: float = knob("a key unused for so long is placed anew", 900.0, unit="seconds", gt=0)
     migrate: float = knob("of a newcomer's fair share of the keys, how much it is given when it joins", 1.0, ge=0, le=1)
 
 
@@ -40,7 +38,7 @@ class PrefixAffinity(Base[PrefixAffinityParameters]):
     At weight w a home serves the share w of its requests, and the rest go to the least loaded, without moving home.
 
     A home that leaves or drains: its keys go to the replicas with the fewest, in turn. A replica that joins is given
-    its share of the keys, evenly picked from each and from old and new; of an earlier life of its name all keys are void.
+    its share of the keys, evenly picked from each and from old and new; keys of an earlier life of its name are void.
     """
 
     Parameters = PrefixAffinityParameters
@@ -56,13 +54,13 @@ class PrefixAffinity(Base[PrefixAffinityParameters]):
         key = self._key(request)
         home = self._homes.get(key) if key is not None else None
         if home is None or now - home.seen > self.parameters.idle:
-            return Choice(self._least(replicas).name, why="new prefix" if request.prefix else "no prefix")
+            return Choice(self.least_loaded(replicas).name, why="new prefix" if request.prefix else "no prefix")
         there = next((replica for replica in replicas if replica.name == home.name), None)
         if there is None:
-            return Choice(self._least(replicas).name, why="prefix moved: its home is closed")
-        if len(replicas) > 1 and not self.keeps(there, max([replica.weight for replica in replicas])):
+            return Choice(self.least_loaded(replicas).name, why="prefix moved: its home is closed")
+        if len(replicas) > 1 and not self.keeps(there):
             others = [replica for replica in replicas if replica is not there]
-            return Choice(self._least(others).name, why=_SPARED)
+            return Choice(self.least_loaded(others).name, why=_SPARED)
         return Choice(there.name, why="home of its prefix", hit_tokens=min(home.warm, request.prompt_tokens))
 
     def sent(self, request: Request, choice: Choice, now: float) -> None:
@@ -125,9 +123,6 @@ class PrefixAffinity(Base[PrefixAffinityParameters]):
     def _key(self, request: Request) -> int | None:
         prefix = request.prefix
         return prefix[min(self.parameters.blocks, len(prefix)) - 1] if prefix else None
-
-    def _least(self, replicas: list[Replica]) -> Replica:
-        return min(self.rotated(replicas), key=lambda one: (one.inflight + 1) / one.weight)
 
     def _of(self, name: str) -> dict[int, None]:
         return self._keys.setdefault(name, {})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from routing.model import Replica, Request
 from routing.parameters import knob
 from routing.strategies.prefix import PrefixBase, PrefixParameters
-from routing.strategies.strategy import Choice
+from routing.strategies.strategy import OWED, Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,18 @@ class PrefixTree(PrefixBase[PrefixTreeParameters]):
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
         depths = self.depths(request)
+        owed = self.owed(replicas)
+        if owed is not None:
+            return Choice(
+                owed.name, why=OWED, hit_tokens=min(depths.get(owed.name, 0) * request.block, request.prompt_tokens)
+            )
         order = self.rotated(replicas)
-        loads = [replica.inflight / replica.weight for replica in order]
+        loads = [replica.inflight * self.top / replica.weight for replica in order]
         most, least = max(loads), min(loads)
         block, prompt = request.block, request.prompt_tokens
         if most - least > self.parameters.balance_abs and most > self.parameters.balance_rel * least:
-            name = order[loads.index(least)].name
+            name = min(order, key=lambda one: (one.inflight + 1) / one.weight).name
             return Choice(name, why="out of balance", hit_tokens=min(depths.get(name, 0) * block, prompt))
-        top = max([replica.weight for replica in order])
         matching = [replica for replica in order if replica.name in depths]
         while matching:
             depth = max([depths[replica.name] for replica in matching])
@@ -46,8 +50,8 @@ class PrefixTree(PrefixBase[PrefixTreeParameters]):
             if hit <= self.parameters.match * prompt:
                 break
             equals = [replica for replica in matching if depths[replica.name] == depth]
-            best = min(equals, key=lambda one: one.inflight / one.weight)
-            if len(equals) > 1 or self.keeps(best, top):
+            best = min(equals, key=lambda one: (one.inflight + 1) / one.weight)
+            if len(equals) > 1 or self.keeps(best):
                 return Choice(best.name, why="longest match", hit_tokens=hit)
             matching.remove(best)
         size = self.blocks.size

@@ -6,7 +6,7 @@ from itertools import accumulate
 from routing.hashing import Chance
 from routing.model import Replica, Request
 from routing.parameters import knob
-from routing.strategies.strategy import Base, Choice, NoParameters
+from routing.strategies.strategy import OWED, Base, Choice, NoParameters
 
 
 class RoundRobin(Base[NoParameters]):
@@ -67,6 +67,9 @@ class PowerOfTwo(Random):
         self._reseed()
         if len(replicas) == 1:
             return Choice(replicas[0].name, why="the only one")
+        owed = self.owed(replicas)
+        if owed is not None:
+            return Choice(owed.name, why=OWED)
         first = self._chance.below(len(replicas))
         second = self._chance.below(len(replicas) - 1)
         one, other = replicas[first], replicas[second + (second >= first)]

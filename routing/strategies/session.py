@@ -47,7 +47,7 @@ class Session(Base[SessionParameters]):
         stay = self._stays.get(request.session) if request.session else None
         if stay is not None and now - stay.seen <= self.parameters.idle:
             home = next((replica for replica in replicas if replica.name == stay.name), None)
-            if home is not None and self._keeps_session(home, request.session, replicas):
+            if home is not None and self._keeps_session(home, request.session):
                 if not self._overloaded(home, replicas):
                     return Choice(home.name, why="its session", hit_tokens=min(stay.prompt, request.prompt_tokens))
                 why = "session moved: its replica is overloaded"
@@ -56,7 +56,7 @@ class Session(Base[SessionParameters]):
             self._moved += 1
         else:
             why = "new session" if request.session else "no session"
-        best = min(self.rotated(replicas), key=lambda one: (one.inflight + 1) / one.weight)
+        best = self.least_loaded(replicas)
         return Choice(best.name, why=why)
 
     def sent(self, request: Request, choice: Choice, now: float) -> None:
@@ -77,9 +77,10 @@ class Session(Base[SessionParameters]):
     def extra(self) -> dict[str, int]:
         return {"sessions": len(self._stays), "sessions_moved": self._moved}
 
-    def _keeps_session(self, home: Replica, session: str, replicas: list[Replica]) -> bool:
-        top = max([replica.weight for replica in replicas])
-        return home.weight >= top or unit(mix(text_hash(session) ^ text_hash(home.name))) < home.weight / top
+    def _keeps_session(self, home: Replica, session: str) -> bool:
+        if home.weight >= self.top:
+            return True
+        return unit(mix(text_hash(session) ^ text_hash(home.name))) < home.weight / self.top
 
     def _overloaded(self, home: Replica, replicas: list[Replica]) -> bool:
         if not self.parameters.overload:

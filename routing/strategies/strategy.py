@@ -7,12 +7,14 @@ each `sent`, whatever the end. It tells of replicas by `joined` and `left`, and 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from routing.model import Replica, Request
 from routing.parameters import Value, build
 
 P = TypeVar("P")
+
+OWED: Final = "idle and owed its share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +92,28 @@ class Base(Generic[P]):
         self.parameters = parameters
         self._decisions = self._refused = self._prompt_tokens = self._hit_tokens = 0
         self._turn = 0
+        self.top = 1.0  # the heaviest weight among the candidates of this pick
+        self.lowered = False  # whether any has less
         self._credit: dict[str, float] = {}
+        self._owed: dict[str, float] = {}
 
     def pick(self, request: Request, replicas: Sequence[Replica], now: float) -> Choice:
         """The choice among the replicas that take new work: neither draining nor at weight 0."""
-        candidates = [replica for replica in replicas if replica.weight > 0.0 and not replica.draining]
-        if not self.splits:
-            whole = [replica for replica in candidates if replica.ability.role != "prefill"]
+        if self.splits:
+            able = [one for one in replicas if one.weight > 0.0 and not one.draining]
         else:
-            whole = candidates
-        if whole:
-            choice = self.choose(request, whole, now)
+            able = [one for one in replicas if one.weight > 0.0 and not one.draining and one.ability.role != "prefill"]
+        if able:
+            weights = [one.weight for one in able]
+            self.top = max(weights)
+            self.lowered = min(weights) < self.top
+            choice = self.choose(request, able, now)
         else:
-            choice = Choice("", why=_why_none(replicas, candidates))
+            choice = Choice("", why=_why_none(replicas))
         self._decisions += 1
+        for name in (choice.replica, choice.prefill):
+            if name in self._owed:
+                self._owed[name] = max(-1.0, self._owed[name] - 1.0)
         if choice.replica:
             self._prompt_tokens += request.prompt_tokens
             self._hit_tokens += choice.hit_tokens
@@ -120,14 +130,32 @@ class Base(Generic[P]):
         self._turn = turn = (self._turn + 1) % len(replicas)
         return replicas[turn:] + replicas[:turn]
 
-    def keeps(self, replica: Replica, top: float) -> bool:
+    def keeps(self, replica: Replica) -> bool:
         """Whether a replica that affinity chose gets the request: of weight `w` beside a heaviest of `top`, w/top of
         the times, evenly spaced. For choices that do not look at load; those that do divide it by the weight."""
-        if replica.weight >= top:
+        if replica.weight >= self.top:
             return True
-        credit = self._credit.get(replica.name, 0.0) + replica.weight / top
+        credit = self._credit.get(replica.name, 0.0) + replica.weight / self.top
         self._credit[replica.name] = credit - 1.0 if credit >= 1.0 else credit
         return credit >= 1.0
+
+    def owed(self, replicas: Sequence[Replica]) -> Replica | None:
+        """A replica of lowered weight that is idle and has not had its share. Load over weight alone would starve it
+        while the fleet is calm, and a breaker that probes by a small weight would never learn anything."""
+        if not self.lowered:
+            return None
+        total, found = sum([replica.weight for replica in replicas]), None
+        for replica in replicas:
+            if replica.weight < self.top:
+                owed = min(1.0, self._owed.get(replica.name, 0.0) + replica.weight / total)
+                self._owed[replica.name] = owed
+                if owed >= 1.0 and not replica.inflight and found is None:
+                    found = replica
+        return found
+
+    def least_loaded(self, replicas: list[Replica]) -> Replica:
+        """The one with the fewest requests in flight for its weight, or one that is owed."""
+        return self.owed(replicas) or min(self.rotated(replicas), key=lambda one: (one.inflight + 1) / one.weight)
 
     def sent(self, request: Request, choice: Choice, now: float) -> None: ...
 
@@ -140,6 +168,7 @@ class Base(Generic[P]):
     def left(self, name: str, now: float) -> None:
         """A replica is gone; whoever overrides it calls this too."""
         self._credit.pop(name, None)
+        self._owed.pop(name, None)
 
     def stored(self, name: str, blocks: Sequence[int], now: float) -> None: ...
 
@@ -160,7 +189,9 @@ class Base(Generic[P]):
         return Counters(self._decisions, self._refused, self._prompt_tokens, self._hit_tokens, extra)
 
 
-def _why_none(replicas: Sequence[Replica], candidates: Sequence[Replica]) -> str:
+def _why_none(replicas: Sequence[Replica]) -> str:
     if not replicas:
         return "no replica"
-    return "every replica that is open does prefill only" if candidates else "every replica drains or has weight 0"
+    if any(one.weight > 0.0 and not one.draining for one in replicas):
+        return "every replica that is open does prefill only"
+    return "every replica drains or has weight 0"
