@@ -88,9 +88,26 @@ class Fleet:
     # --- jobs --------------------------------------------------------------------------------------------------------
 
     def _arrive(self, front: Front, job: Job, now: float) -> None:
+        self._offered(front)
+        front.arrive(job, now)
+
+    def _offered(self, front: Front) -> None:
         offered = self.truth.offered
         offered[front.pool] = offered.get(front.pool, 0) + 1
-        front.arrive(job, now)
+
+    def visit(self, job: Job, server: Server) -> None:
+        """A job comes straight to a replica now, past the gateway; its end is written on it."""
+        front = self._front_of[server.pool]
+        self._offered(front)
+        front.visit(job, server, self.now)
+
+    def leave(self, job: Job, server: Server) -> None:
+        """The client of a visit goes away now."""
+        self._front_of[server.pool].leave(job, self.now)
+
+    def refresh(self, server: Server) -> None:
+        """Bring one replica to the present, for who looks at it from outside."""
+        self._front_of[server.pool].advance(server, self.now)
 
     def redirect(self, pool: str, job: Job, now: float) -> None:
         """See ``front.World``."""

@@ -45,12 +45,14 @@ class World(Protocol):
 
 class Flight:
     """A job between its arrival and its end. `server` has it or gets it, `prefill` before that if it is not None;
-    `holder` is the one whose engine has it now. `attempt` tells deliveries of an earlier attempt."""
+    `holder` is the one whose engine has it now. `attempt` tells deliveries of an earlier attempt. `direct` when the
+    gateway knows nothing of it."""
 
-    __slots__ = ("attempt", "holder", "job", "prefill", "server")
+    __slots__ = ("attempt", "direct", "holder", "job", "prefill", "server")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, *, direct: bool = False) -> None:
         self.job = job
+        self.direct = direct
         self.attempt = -1
         self.server: Server | None = None
         self.prefill: Server | None = None
@@ -94,6 +96,20 @@ class Front:
         self._do(self.gateway.arrive(request, now), now)
         if job.patience is not None and request.id in self._flights:
             self._agenda.at(job.arrived + job.patience, partial(self._impatient, request.id))
+
+    def visit(self, job: Job, server: Server, now: float) -> None:
+        """A job comes straight to a replica, past the gateway; its end is written on it."""
+        flight = self._flights[job.request.id] = Flight(job, direct=True)
+        flight.server, job.replica = server, server.name
+        server.pending += 1
+        self._deliver(flight, flight.attempt, server, Leg.WHOLE, now)
+
+    def leave(self, job: Job, now: float) -> None:
+        """The client of a visit goes away. Nothing happens when it has ended."""
+        flight = self._flights.get(job.request.id)
+        if flight is not None:
+            self._take_back(flight, Ending.ABORTED, now)
+            self._end(flight, Ending.ABORTED, "its client went away", now)
 
     def _impatient(self, id_: int, now: float) -> None:
         """A client goes away if it has no first token yet."""
@@ -249,6 +265,9 @@ class Front:
         """An attempt came to nothing; the gateway says whether there is another."""
         job = flight.job
         job.ending, job.why, job.ended_at = ending, why, now
+        if flight.direct:
+            self._end(flight, ending, why, now)
+            return
         self._do(self.gateway.failed(job.request.id, now, kind, job.replica), now)
 
     def _prefilled(self, server: Server, job: Job, now: float) -> None:
@@ -328,7 +347,9 @@ class Front:
         for job in server.stop(now):
             flight = self._flights[job.request.id]
             self._released(flight, server, now)
-            if flight.server is not server:  # it was there for its prompt alone
+            if flight.direct:
+                self._end(flight, Ending.FAILED, job.why, now)
+            elif flight.server is not server:  # it was there for its prompt alone
                 self._do(self.gateway.failed(job.request.id, now, "crash", job.replica), now)
         self._do(self.gateway.left(server.name, now), now)
 

@@ -89,6 +89,15 @@ class Engine:
         pool = self._scheduler.pool
         return (pool.total - pool.free) / pool.total if pool.total else 0.0
 
+    def made(self, id: int) -> int | None:  # noqa: A002 - the contract's word
+        """Tokens of a job's answer so far, as of the last call; None when it is not here (any more)."""
+        sequence = self._sequences.get(id)
+        if sequence is None:
+            return None
+        if sequence.state is State.DECODE:
+            return self._scheduler.batch.context_of(sequence) - sequence.prompt + 1
+        return sequence.made
+
     @property
     def adapters(self) -> tuple[str, ...]:
         """LoRA adapters that are loaded, the least recently used first."""
