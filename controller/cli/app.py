@@ -6,12 +6,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from controller.cli import (
+    commands_calibrate,
     commands_config,
     commands_doctor,
     commands_ledger,
     commands_recording,
     commands_rehearse,
     commands_run,
+    commands_simulate,
 )
 from controller.cli.stdout import all_written
 from controller.cli.terminal import WRONG_INPUT, warn
@@ -32,7 +34,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for room in (
-    commands_run, commands_rehearse, commands_config, commands_recording, commands_doctor, commands_ledger
+    commands_run, commands_rehearse, commands_simulate, commands_config, commands_recording, commands_doctor, commands_ledger,
+    commands_calibrate,
 ):  # fmt: skip
     room.register(app)
 

@@ -30,11 +30,13 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The limits that a log shows, None where it does not. `largest` is the largest batch that ran."""
+    """The limits that a log shows, None where it does not. `largest` is the largest batch that ran, `fullest` the most
+    tokens that the KV cache held."""
 
     max_num_seqs: int | None
     kv_tokens: int | None
     largest: int
+    fullest: int
 
 
 def load(log: RequestLog) -> Load:
@@ -66,15 +68,16 @@ def read_limits(log: RequestLog) -> Seen:
     """The limits that the log shows."""
     at = load(log)
     largest = int(_quantile(at.running, at.seconds, 0.99))
+    fullest = int(_quantile(at.tokens, at.seconds, 0.99))
     full = at.queued > 0
     if log.scheduled is None or at.seconds[full].sum() < SEEN * float(np.nanmedian(log.tpot)):
-        return Seen(None, None, largest)
+        return Seen(None, None, largest, fullest)
     seconds, running, tokens = at.seconds[full], at.running[full], at.tokens[full]
     usual, low = (_quantile(running, seconds, share) for share in (0.75, 0.1))
     if low >= EVEN_SLOTS * usual:
-        return Seen(int(usual), None, largest)
+        return Seen(int(usual), None, largest, fullest)
     most, least = (_quantile(tokens, seconds, share) for share in (0.95, 0.1))
-    return Seen(None, int(most) if least >= EVEN_TOKENS * most else None, largest)
+    return Seen(None, int(most) if least >= EVEN_TOKENS * most else None, largest, fullest)
 
 
 def _quantile(values: Floats, weights: Floats, share: float) -> float:
