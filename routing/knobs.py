@@ -1,222 +1,231 @@
 """Every set-point of a gateway in one frozen value, swapped as a whole while requests flow. By default all is off.
 
 Nothing here decides; each law's own file says what it makes of its knobs. A value that cannot be is refused when it is
-made, as "field: mistake; mend", so that a bad document never replaces a good one.
+made, as "field: mistake; mend", so that a bad document never replaces a good one. Each field carries its sentence, unit
+and bounds as metadata, in the words of `controller.core.params`, for whoever makes a schema or a page of it.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import isfinite
+from typing import Any
 
 from routing.parameters import Value
 
+SECONDS = "duration"
+SHARE = "ratio"
 
-def _check(name: str, value: float | None, low: float, high: float = inf, above: bool = False) -> None:
-    """None passes: it means off."""
-    if value is None:
-        return
-    if not isfinite(value):
-        raise ValueError(f"{name}: is {value}; write a finite number, or leave it out")
-    if value < low or value > high or (above and value == low):
-        bound = f"above {low:g}" if above else f"at least {low:g}"
-        raise ValueError(
-            f"{name}: is {value:g}; write a number {bound}" + (f", at most {high:g}" if high < inf else "")
-        )
+
+def _said(doc: str, unit: str = "", **bounds: float | None) -> dict[str, Any]:
+    """Metadata of a field."""
+    return {"doc": doc, **bounds, **({"unit": unit} if unit else {})}
+
+
+def _knob(
+    doc: str, default: Any, *, unit: str = "", ge: float | None = None, gt: float | None = None, le: float | None = None
+) -> Any:
+    return dataclasses.field(default=default, metadata=_said(doc, unit, ge=ge, gt=gt, le=le))
+
+
+def _check(group: Any) -> None:
+    """Every number within its bounds. None passes: it means off."""
+    for one in dataclasses.fields(group):
+        value = getattr(group, one.name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if not isfinite(value):
+            raise ValueError(f"{one.name}: is {value}; write a finite number, or leave it out")
+        ge, gt, le = (one.metadata.get(bound) for bound in ("ge", "gt", "le"))
+        if (ge is not None and value < ge) or (gt is not None and value <= gt) or (le is not None and value > le):
+            low = f"above {gt:g}" if gt is not None else f"at least {ge or 0:g}"
+            raise ValueError(f"{one.name}: is {value:g}; write a number {low}" + (f", at most {le:g}" if le else ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """How many requests may be at the replicas at once; the lower of the two holds, None is no limit."""
+    """How many requests may be at the replicas at once; the lower of the two holds, none is no limit."""
 
-    limit: int | None = None  # requests, over all replicas
-    per_slot: float | None = None  # requests per sequence slot of the replicas in service; 1 is the standing cap
+    limit: int | None = _knob("requests at all replicas together", None, ge=0)
+    per_slot: float | None = _knob(
+        "requests per sequence slot of the replicas in service; 1 is the standing cap", None, gt=0
+    )
 
     def __post_init__(self) -> None:
-        _check("concurrency.limit", self.limit, 0)
-        _check("concurrency.per_slot", self.per_slot, 0.0, above=True)
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
     """Where requests wait that the concurrency cap holds back. First in, first out, until `fair`."""
 
-    length: int = 1000  # requests; 0 refuses at once what cannot be sent
-    wait: float = 60.0  # seconds, the longest
-    fair: bool = False  # classes by rank with their floors, tenants by tokens served
-    hold: bool = False  # wait also while no replica is in service, as for a cold start
-    prompt_price: float = 1.0  # cost of a prompt token in the shares of floors and tenants
-    output_price: float = 2.0  # cost of an answer token
+    length: int = _knob("requests that may wait; 0 refuses at once what cannot be sent", 1000, ge=0)
+    wait: float = _knob("longest wait", 60.0, unit=SECONDS, gt=0)
+    fair: bool = _knob("classes by rank with their floors, tenants by tokens served", False)
+    hold: bool = _knob("wait also while no replica is in service, as for a cold start", False)
+    prompt_price: float = _knob("cost of a prompt token, in the shares of floors and tenants", 1.0, ge=0)
+    output_price: float = _knob("cost of an answer token", 2.0, ge=0)
 
     def __post_init__(self) -> None:
-        _check("queue.length", self.length, 0)
-        _check("queue.wait", self.wait, 0.0, above=True)
-        _check("queue.prompt_price", self.prompt_price, 0.0)
-        _check("queue.output_price", self.output_price, 0.0)
+        _check(self)
         if self.prompt_price + self.output_price <= 0:
-            raise ValueError("queue.output_price: no token has a price; write 2, and 1 for prompt_price")
+            raise ValueError("output_price: no token has a price; write 2, and 1 for prompt_price")
 
 
 @dataclass(frozen=True, slots=True)
 class Klass:
-    """One class of requests. The ramps start at `lo`, where nothing is shed, and end at `hi`, where all is. Those of
-    delay are in multiples of `target` on the predicted delay, those of load in multiples of the concurrency cap on what
-    is in flight and queued."""
+    """One class of requests. A ramp starts at `lo`, where nothing is shed, and ends at `hi`, where all is."""
 
-    rank: int | None = None  # lower is served first; None takes each request's own priority
-    floor: float = 0.0  # the least share of the service, by cost, that it gets while it waits
-    wait: float | None = None  # seconds, the longest in the queue; None takes the queue's
-    target: float | None = None  # seconds to the first token
-    delay_lo: float | None = None
-    delay_hi: float | None = None
-    load_lo: float | None = None
-    load_hi: float | None = None
+    rank: int | None = _knob("lower is served first; none takes each request's own priority", None)
+    floor: float = _knob("least share of the service, by cost, while it waits", 0.0, unit=SHARE, ge=0, le=1)
+    wait: float | None = _knob("longest wait in the queue; none takes the queue's", None, unit=SECONDS, gt=0)
+    target: float | None = _knob("time to the first token that it was promised", None, unit=SECONDS, gt=0)
+    delay_lo: float | None = _knob("start of the ramp on predicted delay, in targets", None, ge=0)
+    delay_hi: float | None = _knob("its end", None, ge=0)
+    load_lo: float | None = _knob("start of the ramp on requests in flight and queued, in caps", None, ge=0)
+    load_hi: float | None = _knob("its end", None, ge=0)
 
     def __post_init__(self) -> None:
-        _check("classes.floor", self.floor, 0.0, 1.0)
-        _check("classes.wait", self.wait, 0.0, above=True)
-        _check("classes.target", self.target, 0.0, above=True)
+        _check(self)
         for ramp, lo, hi in (("delay", self.delay_lo, self.delay_hi), ("load", self.load_lo, self.load_hi)):
             if (lo is None) != (hi is None):
-                raise ValueError(f"classes.{ramp}_lo: stands without its other end; write {ramp}_lo and {ramp}_hi")
-            _check(f"classes.{ramp}_lo", lo, 0.0)
-            if lo is not None:
-                _check(f"classes.{ramp}_hi", hi, lo)
+                raise ValueError(f"{ramp}_lo: stands without its other end; write {ramp}_lo and {ramp}_hi")
+            if lo is not None and hi is not None and hi < lo:
+                raise ValueError(f"{ramp}_hi: is below {ramp}_lo; write at least {lo:g}")
         if self.floor and self.rank is None:
-            raise ValueError("classes.rank: is missing; a floor is the share of a rank")
+            raise ValueError("rank: is missing; a floor is the share of a rank")
         if self.delay_lo is not None and self.target is None:
-            raise ValueError("classes.target: is missing; delay_lo and delay_hi are multiples of it")
+            raise ValueError("target: is missing; delay_lo and delay_hi are multiples of it")
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
     """What the prediction of delay and deadlines need; the ramps are the classes' own."""
 
-    deadlines: bool = False  # refuse, drop and cancel what cannot be in time any more
-    prefill_rate: float | None = None  # prompt tokens/s of one replica under load; None leaves prefill out of the delay
+    deadlines: bool = _knob("refuse, drop and cancel what cannot be in time any more", False)
+    prefill_rate: float | None = _knob(
+        "prompt tokens/s of one replica under load; none leaves prefill out of the predicted delay", None, gt=0
+    )
 
     def __post_init__(self) -> None:
-        _check("admission.prefill_rate", self.prefill_rate, 0.0, above=True)
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Caps of one tenant; None is no cap. A request costs its prompt and the answer that is expected of it."""
+    """Caps of one tenant; none is no cap. A request costs its prompt and the answer that is expected of it."""
 
-    requests_per_s: float | None = None
-    request_burst: float = 20.0  # requests
-    tokens_per_s: float | None = None
-    token_burst: float = 32_768.0  # tokens; nothing larger passes
-    weight: float = 1.0  # its share among tenants in the fair queue
+    requests_per_s: float | None = _knob("requests/s", None, ge=0)
+    request_burst: float = _knob("requests that may come at once", 20.0, ge=1)
+    tokens_per_s: float | None = _knob("tokens/s, prompt and answer", None, ge=0)
+    token_burst: float = _knob("tokens that may come at once; no larger request passes", 32_768.0, ge=1)
+    weight: float = _knob("its share among tenants in the fair queue", 1.0, gt=0)
 
     def __post_init__(self) -> None:
-        _check("tenants.requests_per_s", self.requests_per_s, 0.0)
-        _check("tenants.request_burst", self.request_burst, 1.0)
-        _check("tenants.tokens_per_s", self.tokens_per_s, 0.0)
-        _check("tenants.token_burst", self.token_burst, 1.0)
-        _check("tenants.weight", self.weight, 0.0, above=True)
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Downgrade:
-    """A share of the requests goes to the smaller model of `pool`. Only tenants and classes that consent: empty sets
-    are nobody, "*" is everybody."""
+    """A share of the requests goes to the smaller model of `pool`: of tenants and classes that consent."""
 
-    pool: str
-    share: float = 0.0
-    tenants: frozenset[str] = frozenset()
-    classes: frozenset[str] = frozenset()
-    longest_prompt: int | None = None  # tokens; longer ones stay
+    pool: str = _knob("pool of the smaller model", "")
+    share: float = _knob("share of those that consent", 0.0, unit=SHARE, ge=0, le=1)
+    tenants: frozenset[str] = field(default_factory=frozenset, metadata=_said("tenants that consent; * is everybody"))
+    classes: frozenset[str] = field(default_factory=frozenset, metadata=_said("classes that consent; * is every one"))
+    longest_prompt: int | None = _knob("tokens; longer prompts stay", None, ge=1)
 
     def __post_init__(self) -> None:
+        _check(self)
         if not self.pool:
-            raise ValueError("downgrade.pool: is empty; write the pool of the smaller model")
-        _check("downgrade.share", self.share, 0.0, 1.0)
-        _check("downgrade.longest_prompt", self.longest_prompt, 1)
+            raise ValueError("pool: is empty; write the pool of the smaller model")
 
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """When a replica is taken out of rotation, and how it comes back. Off until `on`."""
+    """When a replica is taken out of rotation, and how it comes back."""
 
-    on: bool = False
-    window: float = 5.0  # seconds between two judgements
-    least: int = 20  # requests that ended in the span judged, for a judgement on errors
-    errors: float = 0.2  # share of errors that opens ...
-    errors_ratio: float = 5.0  # ... if it is also this many times the fleet's
-    slow_ratio: float = 3.0  # a request is slow beyond this many times the fleet's median
-    slow: float = 0.5  # share of slow requests that makes a slow window ...
-    slow_windows: int = 3  # ... and so many of them in a row open
-    stuck: float | None = None  # seconds without a sign of life while requests are there; None never
-    ejected: float = 0.2  # largest share of the replicas out at once; one always may, if there are two
-    open_time: float = 10.0  # seconds, doubled with each relapse
-    open_limit: float = 300.0  # seconds, the longest
-    probes: int = 5  # requests that must succeed before the ramp
-    ramp_step: float = 10.0  # seconds at each of the weights 0.05, 0.25
+    on: bool = _knob("whether there is one", False)
+    window: float = _knob("time between two judgements", 5.0, unit=SECONDS, gt=0)
+    least: int = _knob("requests that ended in the span judged, for a judgement on errors", 20, ge=1)
+    errors: float = _knob("share of errors that opens ...", 0.2, unit=SHARE, gt=0, le=1)
+    errors_ratio: float = _knob("... if it is also this many times that of the other replicas", 5.0, ge=1)
+    slow_ratio: float = _knob("a request is slow beyond this many times the median of its peers", 3.0, ge=1)
+    slow: float = _knob("share of slow requests that makes a slow window ...", 0.5, unit=SHARE, gt=0, le=1)
+    slow_windows: int = _knob("... and so many of them in a row open", 3, ge=1)
+    stuck: float | None = _knob(
+        "time without a sign of life, while requests are there, that opens; none = never", None, unit=SECONDS, gt=0
+    )
+    ejected: float = _knob(
+        "largest share of the replicas out at once; one always may, if there are two", 0.2, unit=SHARE, ge=0, le=1
+    )
+    open_time: float = _knob("time out of rotation, doubled with each relapse", 10.0, unit=SECONDS, gt=0)
+    open_limit: float = _knob("the longest", 300.0, unit=SECONDS, gt=0)
+    probes: int = _knob("requests that must end well before the ramp", 5, ge=1)
+    ramp_step: float = _knob("time at each of the weights 0.05 and 0.25", 10.0, unit=SECONDS, gt=0)
 
     def __post_init__(self) -> None:
-        _check("breaker.window", self.window, 0.0, above=True)
-        _check("breaker.least", self.least, 1)
-        _check("breaker.errors", self.errors, 0.0, 1.0, above=True)
-        _check("breaker.errors_ratio", self.errors_ratio, 1.0)
-        _check("breaker.slow_ratio", self.slow_ratio, 1.0)
-        _check("breaker.slow", self.slow, 0.0, 1.0, above=True)
-        _check("breaker.slow_windows", self.slow_windows, 1)
-        _check("breaker.stuck", self.stuck, 0.0, above=True)
-        _check("breaker.ejected", self.ejected, 0.0, 1.0)
-        _check("breaker.open_time", self.open_time, 0.0, above=True)
-        _check("breaker.open_limit", self.open_limit, self.open_time)
-        _check("breaker.probes", self.probes, 1)
-        _check("breaker.ramp_step", self.ramp_step, 0.0, above=True)
+        _check(self)
+        if self.open_limit < self.open_time:
+            raise ValueError(f"open_limit: is below open_time; write at least {self.open_time:g}")
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
     """What is tried again after a failure before the first token, and how many of the clients' own retries get in."""
 
-    attempts: int = 0  # at most, after the first
-    budget: float = 0.1  # retries per request that arrives
-    spare: float = 10.0  # retries that may come at once, and per 10 s where few requests arrive
-    client_budget: float | None = None  # the same for retries of clients, that say that they are; None lets all in
+    attempts: int = _knob("retries of one request at most", 0, ge=0)
+    budget: float = _knob("retries per request that arrives", 0.1, unit=SHARE, ge=0, le=1)
+    spare: float = _knob("retries that may come at once, and per 10 s however few requests arrive", 10.0, ge=0)
+    client_budget: float | None = _knob(
+        "the same for retries of clients, that say that they are; none lets all in", None, unit=SHARE, ge=0, le=1
+    )
 
     def __post_init__(self) -> None:
-        _check("retries.attempts", self.attempts, 0)
-        _check("retries.budget", self.budget, 0.0, 1.0)
-        _check("retries.spare", self.spare, 0.0)
-        _check("retries.client_budget", self.client_budget, 0.0, 1.0)
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
     """All set-points of one gateway."""
 
-    concurrency: Concurrency = field(default_factory=Concurrency)
-    queue: Queue = field(default_factory=Queue)
-    classes: Mapping[str, Klass] = field(default_factory=dict)
-    other_classes: Klass = field(default_factory=Klass)  # for each class that is not named
-    admission: Admission = field(default_factory=Admission)
-    longest_prompt: int | None = None  # tokens
-    tenants: Mapping[str, Tenant] = field(default_factory=dict)
-    other_tenants: Tenant = field(default_factory=Tenant)  # for each tenant that is not named, one bucket each
-    downgrade: tuple[Downgrade, ...] = ()  # the first that fits
-    breaker: Breaker = field(default_factory=Breaker)
-    retries: Retries = field(default_factory=Retries)
-    weights: Mapping[str, float] = field(default_factory=dict)  # of replicas; those not named keep their own
-    slow_start: float = 0.0  # seconds in which a new replica comes to its full weight; 0 is at once
-    strategy: str = ""  # by name; empty keeps the one that is there
-    parameters: Mapping[str, Value] = field(default_factory=dict)  # of the strategy
-    expected_output: float = 256.0  # tokens, of an answer before any has been seen
+    concurrency: Concurrency = field(
+        default_factory=Concurrency, metadata=_said("how many requests may be at the replicas")
+    )
+    queue: Queue = field(default_factory=Queue, metadata=_said("where the others wait"))
+    classes: Mapping[str, Klass] = field(default_factory=dict, metadata=_said("classes of requests by name"))
+    other_classes: Klass = field(default_factory=Klass, metadata=_said("each class that is not named"))
+    admission: Admission = field(
+        default_factory=Admission, metadata=_said("deadlines, and what the predicted delay needs")
+    )
+    longest_prompt: int | None = _knob("tokens; longer prompts are refused", None, ge=1)
+    tenants: Mapping[str, Tenant] = field(default_factory=dict, metadata=_said("tenants by name"))
+    other_tenants: Tenant = field(
+        default_factory=Tenant, metadata=_said("each tenant that is not named, with a bucket of its own")
+    )
+    downgrade: tuple[Downgrade, ...] = field(
+        default=(), metadata=_said("what goes to a smaller model; the first that fits a request")
+    )
+    breaker: Breaker = field(default_factory=Breaker, metadata=_said("when a replica is taken out of rotation"))
+    retries: Retries = field(default_factory=Retries, metadata=_said("what is tried again"))
+    weights: Mapping[str, float] = field(
+        default_factory=dict, metadata=_said("weights of replicas by name; the others keep their own", ge=0)
+    )
+    slow_start: float = _knob("time in which a new replica comes to its weight; 0 is at once", 0.0, unit=SECONDS, ge=0)
+    strategy: str = _knob("routing strategy by name; empty keeps the one that is there", "")
+    parameters: Mapping[str, Value] = field(default_factory=dict, metadata=_said("parameters of the strategy"))
+    expected_output: float = _knob("tokens of an answer, before any has been seen", 256.0, ge=1)
 
     def __post_init__(self) -> None:
+        _check(self)
         floors = sum(klass.floor for klass in self.classes.values())
         if floors > 1.0 + 1e-9:
             raise ValueError(f"classes: their floors add up to {floors:g}; lower them to 1 together")
         if self.other_classes.floor:
-            raise ValueError("other_classes.floor: is for any number of classes; name the class that it is for")
-        _check("longest_prompt", self.longest_prompt, 1)
+            raise ValueError("other_classes: a floor is for a class that is named; name it under classes")
         for name, weight in self.weights.items():
-            _check(f"weights.{name}", weight, 0.0)
-        _check("slow_start", self.slow_start, 0.0)
-        _check("expected_output", self.expected_output, 1.0)
+            if not (isfinite(weight) and weight >= 0.0):
+                raise ValueError(f"weights: {name} is {weight}; write a number at least 0")
 
     @property
     def floors(self) -> dict[int, float]:
