@@ -1,6 +1,7 @@
-"""make bench: measure a tick against a real Prometheus, and a day's rehearsal; write docs/performance.md.
+"""make bench: measure a tick against a real Prometheus, a day's rehearsal and a simulated engine; write
+docs/performance.md.
 
-python -m benchmarks [--only tick|day] [--keep-page]
+python -m benchmarks [--only tick|day|engine] [--keep-page]
 """
 
 import argparse
@@ -12,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import page
+from benchmarks import engine, page
 from benchmarks.day import Rehearsal, rehearse
 from benchmarks.fleet import Shape, config
 from benchmarks.stand import stand
@@ -46,26 +47,36 @@ def day() -> Rehearsal:
 def main() -> None:
     """Everything, in less than ten minutes on two quiet cores."""
     words = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    words.add_argument("--only", choices=("tick", "day"), help="measure a part; the page is left alone")
+    words.add_argument(
+        "--only", choices=("tick", "day", "engine"), help="measure a part; of the page, only that of engines is written"
+    )
     words.add_argument("--keep-page", action="store_true", help="print the numbers, leave docs/performance.md alone")
     chosen = words.parse_args()
+    wanted = {chosen.only} if chosen.only else {"tick", "day", "engine"}
     missing = [tool for tool in ("prometheus", "promtool") if shutil.which(tool) is None]
-    if missing and chosen.only != "day":
+    if missing and "tick" in wanted:
         sys.exit(f"{' and '.join(missing)} not found; Debian has both in its package prometheus")
     measured: list[page.Ticks] = []
     rehearsed: Rehearsal | None = None
-    if chosen.only != "day":
+    speeds: list[engine.Speed] = []
+    if "engine" in wanted:
+        for speed in engine.measure():
+            speeds.append(speed)
+            print(engine.line(speed), flush=True)
+    if "tick" in wanted:
         # A thousand pools with rules would have promtool evaluate them for minutes before anything is measured.
         for shape, rules, count in ((SMALL, (False, True), TICKS), (LARGE, (False,), LARGE_TICKS)):
             for one in ticks(shape, rules=rules, count=count):
                 measured.append(one)
                 print(page.line(one), flush=True)
-    if chosen.only != "tick":
+    if "day" in wanted:
         rehearsed = day()
         print(page.day_line(rehearsed), flush=True)
-    if rehearsed is not None and measured and not chosen.keep_page:
-        page.PAGE.write_text(page.text(measured, rehearsed), encoding="utf-8")
-        print(f"wrote {page.PAGE}")
+    if chosen.keep_page or not speeds:
+        return
+    known = page.PAGE.read_text("utf-8") if rehearsed is None or not measured else page.text(measured, rehearsed)
+    page.PAGE.write_text(engine.replaced(known, engine.section(speeds)), encoding="utf-8")
+    print(f"wrote {page.PAGE}")
 
 
 if __name__ == "__main__":
