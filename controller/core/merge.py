@@ -47,4 +47,5 @@ def merge(proposals: Sequence[Proposal], current: float | None, *, relax_down: b
 
 
 def _from(proposal: Proposal) -> Merged:
-    return Merged(proposal.value, proposal.by, proposal.why, proposal.evidence)
+    # A copy: the ledger tells what changed since the last tick, and a law may use one and the same mapping for both.
+    return Merged(proposal.value, proposal.by, proposal.why, dict(proposal.evidence))

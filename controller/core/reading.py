@@ -30,7 +30,7 @@ _VALUELESS = frozenset({State.MISSING, State.UNSUPPORTED, State.NO_TRAFFIC})
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Reading:
+class Reading:  # noqa: PLW1641 - the dataclass makes its hash
     """A quantity in the unit of its signal, with bounds; finite or absent, never NaN.
 
     `count` is the number of samples behind it, `age` the seconds since its newest sample, `window` the seconds it
@@ -83,6 +83,20 @@ class Reading:
         _set_window(self, window)
         _set_source(self, source)
         _set_note(self, note)
+
+    def __eq__(self, other: object) -> bool:
+        # Written out for the same reason: most differ in their value, and that is seen first.
+        return isinstance(other, Reading) and (
+            self.value == other.value
+            and self.state is other.state
+            and self.count == other.count
+            and self.age == other.age
+            and self.lo == other.lo
+            and self.hi == other.hi
+            and self.window == other.window
+            and self.source == other.source
+            and self.note == other.note
+        )
 
     @property
     def usable(self) -> float | None:

@@ -5,6 +5,8 @@ Encoders and decoders are built once per type; a ledger writes thousands of read
 """
 
 import dataclasses
+import functools
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -52,37 +54,58 @@ def _make_encoder(kind: type[Any]) -> Encoder:
         return _encode_reading
     if kind is Target:
         return str
+    if kind is float:
+        return _finite
     if kind in _PLAIN:
         return _same
     if issubclass(kind, str):  # every enum here is one, and JSON writes it as the text that it is
         return _same
     if dataclasses.is_dataclass(kind):
-        return _dataclass_encoder(kind)
+        return _encode_parts
     if issubclass(kind, Mapping):
-        return _mapping_encoder
+        return _encode_mapping
     if issubclass(kind, (tuple, list, frozenset)):
         return lambda value: [_encoder(type(v))(v) for v in value]
     raise TypeError(f"cannot write a {kind.__name__} into the ledger")
 
 
-def _dataclass_encoder(kind: type[Any]) -> Encoder:
-    fields = [(f.name, _default(f)) for f in dataclasses.fields(kind)]
-
-    def run(value: Any) -> dict[str, Any]:
-        out = {}
-        for name, default in fields:
-            part = getattr(value, name)
-            if part != default or default is dataclasses.MISSING:
-                out[name] = _encoder(type(part))(part)
-        return out
-
-    return run
+def _encode_parts(value: Any) -> dict[str, Any]:
+    return {name: _encoder(type(part))(part) for name, part in _parts(value).items()}
 
 
-def _default(field: Any) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
+def _parts(value: Any) -> Mapping[Any, Any]:
+    """A mapping as it is, and the fields of a dataclass by name, without those that are as by default."""
+    kind: Any = type(value)
+    fields = _fields(kind)
+    if fields is None:
+        return typing.cast(Mapping[Any, Any], value)
+    parts = {}
+    for name, default in fields:
+        part = getattr(value, name)
+        if part is not default and (part != default or default is dataclasses.MISSING):
+            parts[name] = part
+    return parts
+
+
+@functools.cache
+def _fields(kind: Any) -> tuple[tuple[str, Any], ...] | None:
+    """Names and defaults; None of a mapping."""
+    if issubclass(kind, Mapping):
+        return None
+    return tuple(
+        (f.name, f.default if f.default_factory is dataclasses.MISSING else f.default_factory())
+        for f in dataclasses.fields(kind)
+    )
+
+
+@functools.cache
+def _nested(kind: Any) -> bool:
+    """Whether a value of this type is encoded as a mapping."""
+    return _encoder(kind) in (_encode_parts, _encode_mapping)
+
+
+def _text(key: Any) -> str:
+    return key if isinstance(key, str) else str(key)
 
 
 def _encode_reading(r: Reading) -> list[Any]:
@@ -141,10 +164,9 @@ def _make_decoder(kind: Any) -> Decoder:
     raise TypeError(f"cannot read a {kind} from the ledger")
 
 
-def _mapping_encoder(value: Mapping[Any, Any]) -> dict[str, Any]:
+def _encode_mapping(value: Mapping[Any, Any]) -> dict[str, Any]:
     return {
-        k if isinstance(k, str) else str(k): _encode_reading(v) if type(v) is Reading else _encoder(type(v))(v)
-        for k, v in value.items()
+        _text(k): _encode_reading(v) if type(v) is Reading else _encoder(type(v))(v) for k, v in value.items()
     }  # most of what there is are readings, so these go without a look-up
 
 
@@ -152,31 +174,49 @@ def _same(value: Any) -> Any:
     return value
 
 
-def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What must be told to someone who has `old`, None when nothing: "=" new values by key, "~" changes of the same
-    kind within a value, "-" keys that are gone. Keys, which may be anything, are never on one level with these marks.
+def _finite(value: float) -> float:
+    """What JSON cannot tell is refused: a ledger must not give back something else than it was given."""
+    if not math.isfinite(value):
+        raise ValueError(f"cannot write {value} into the ledger")
+    return value
+
+
+def diff(old: Any, new: Any) -> dict[str, Any] | None:
+    """What must be told to someone who has ``encode(old)`` to have ``encode(new)``, None when nothing; both are of one
+    kind, a mapping or a dataclass. "=" new values by key, "~" changes of the same kind within a value, "-" keys that
+    are gone. Keys, which may be anything, are never on one level with these marks.
+
+    Compared before they are encoded: most of a large fleet stands as it stood, and is not looked at any further.
     """
+    before, after = _parts(old), _parts(new)
     fresh: dict[str, Any] = {}
     within: dict[str, Any] = {}
     kept = 0
-    for key, value in new.items():
-        before = old.get(key, _ABSENT)
-        if before is _ABSENT:
-            fresh[key] = value
+    for key, value in after.items():
+        was = before.get(key, _ABSENT)
+        if was is value:
+            kept += 1
+            continue
+        kind: Any = type(value)
+        if was is _ABSENT:
+            fresh[_text(key)] = _encoder(kind)(value)
             continue
         kept += 1
-        if type(value) is dict and type(before) is dict:  # not compared as a whole first: most have changed somewhere
-            if (inner := diff(before, value)) is not None:
-                within[key] = inner
-        elif before != value:
-            fresh[key] = value
+        if kind is Reading:  # most of what there is
+            if value != was:
+                fresh[_text(key)] = _encode_reading(value)
+        elif _nested(kind) and type(was) is kind:
+            if (inner := diff(was, value)) is not None:
+                within[_text(key)] = inner
+        elif value != was:
+            fresh[_text(key)] = _encoder(kind)(value)
     change: dict[str, Any] = {}
     if fresh:
         change["="] = fresh
     if within:
         change["~"] = within
-    if kept < len(old):
-        change["-"] = [key for key in old if key not in new]
+    if kept < len(before):
+        change["-"] = [_text(key) for key in before if key not in after]
     return change or None
 
 

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from controller.core.model import Applied, Plan, Snapshot
 from controller.core.ports import LedgerFull
 from controller.run import codec, lock
@@ -32,8 +34,7 @@ from controller.run import codec, lock
 FORMAT = 2
 SUFFIX = ".ledger.gz"
 _STATES_EVERY = 20  # records between memories of the laws: what a restart may forget
-# Made once, and without the look for cycles, which plain data of ours does not have: both cost time at each record.
-_TEXT = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False, check_circular=False).encode
+_LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS  # signals are keys, and more than a string
 _KEY_EVERY = 240  # records between full ones: bounds what one damaged record can hide
 
 
@@ -99,15 +100,15 @@ class FileLedger:
         perhaps memo and states, and on a full record config. Raises LedgerFull when the disk is full or gone."""
         at = record["at"]
         body = {
-            "snapshot": codec.encode(record["snapshot"]),
-            "plan": _by_target(codec.encode(record["plan"])),
+            "snapshot": record["snapshot"],
+            "plan": _by_target(record["plan"]),
             "ledger_ok": record.get("ledger_ok", True),
         }
         lines = [{kind: record[kind], "at": at} for kind in ("states", "memo") if record.get(kind)]
         try:
             if self.needs_key():
                 self._rotate(at, {key: record.get(key) for key in ("mode", "version", "config_hash", "config")})
-                lines.append({"full": body, "at": at})
+                lines.append({"full": codec.encode(body), "at": at})
             else:
                 lines.append({"delta": codec.diff(self._last, body), "at": at})
             self._write(*lines)
@@ -144,8 +145,8 @@ class FileLedger:
     def _write(self, *lines: Mapping[str, Any]) -> None:
         if self._file is None:
             return
-        # Piece by piece: of a large fleet one record is ten megabytes of text.
-        parts = [self._packer.compress(part) for line in lines for part in (_TEXT(line).encode(), b"\n")]
+        # Line by line: of a large fleet one record is ten megabytes of text.
+        parts = [self._packer.compress(orjson.dumps(line, option=_LINE)) for line in lines]
         data = b"".join((*parts, self._packer.flush(zlib.Z_SYNC_FLUSH)))
         self._file.write(data)
         self._file.flush()
@@ -316,9 +317,9 @@ def _record(
     )
 
 
-def _by_target(plan: dict[str, Any]) -> dict[str, Any]:
+def _by_target(plan: Plan) -> dict[str, Any]:
     """Decisions keyed by target, so that a delta tells only those that changed."""
-    return {**plan, "decisions": {d["target"]: d for d in plan.get("decisions", [])}}
+    return {"at": plan.at, "decisions": {str(d.target): d for d in plan.decisions}, "summary": plan.summary}
 
 
 def _as_list(plan: Mapping[str, Any]) -> dict[str, Any]:

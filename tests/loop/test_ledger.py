@@ -1,6 +1,7 @@
 """The ledger is lossless, survives crashes and full disks, and replays to the same plans."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 
 from controller.core.model import (
     Applied,
+    Decision,
     Lever,
     Outcome,
+    Pending,
+    Phase,
     Plan,
     PoolReadings,
     Scope,
@@ -24,6 +28,7 @@ from controller.core.model import (
 from controller.core.ports import LedgerFull
 from controller.core.reading import Reading, State, ok
 from controller.core.signals import Signal
+from controller.core.why import Why
 from controller.run import codec
 from controller.run.ledger import FileLedger, LedgerError, Record, ledger_files, read_ledger
 from tests.support.closed_loop import build, drive
@@ -45,6 +50,20 @@ JSON = st.recursive(
 )
 
 DICTS = st.dictionaries(KEYS, JSON, max_size=4)
+SIGNALS = st.dictionaries(st.sampled_from(Signal), READINGS, max_size=3)
+TARGETS = st.builds(Target, st.sampled_from("ab"), st.just(Lever.REPLICAS))
+STATES = st.builds(
+    TargetState, st.none() | st.sampled_from([1.0, 2.0]),
+    pending=st.lists(st.builds(Pending, st.integers(1, 3), st.sampled_from(Phase), NUMBERS), max_size=2).map(tuple),
+)  # fmt: skip
+POOLS = st.builds(
+    PoolReadings, SIGNALS, st.dictionaries(st.sampled_from(Signal), st.dictionaries(KEYS, READINGS), max_size=2),
+    replicas=st.dictionaries(KEYS, st.builds(Scope, SIGNALS), max_size=3), filled_since=st.none() | NUMBERS,
+)  # fmt: skip
+SNAPSHOTS = st.builds(
+    Snapshot, st.builds(Tick, st.integers(0, 3), NUMBERS), st.dictionaries(KEYS, POOLS, max_size=3),
+    st.dictionaries(TARGETS, STATES, max_size=2), st.sampled_from(["", "down"]),
+)  # fmt: skip
 
 
 def ledger(path: Path, *, max_size: int = 1 << 22, rotate_size: int = 1 << 20) -> FileLedger:
@@ -87,6 +106,23 @@ def test_any_snapshot_survives_the_codec(readings: list[Reading], replicas: dict
 @given(DICTS, DICTS)
 def test_a_patch_of_a_difference_gives_the_new_value(old: dict[str, object], new: dict[str, object]) -> None:
     assert codec.patch(old, codec.diff(old, new)) == new
+
+
+@given(SNAPSHOTS, SNAPSHOTS)
+def test_a_difference_of_values_is_the_difference_of_what_is_written(old: Snapshot, new: Snapshot) -> None:
+    plain = codec.encode(new)
+
+    assert codec.patch(codec.encode(old), codec.diff(old, new)) == plain
+    assert codec.diff(codec.encode(old), plain) == codec.diff(old, new)
+
+
+def test_a_number_that_json_cannot_tell_is_written_as_another(tmp_path: Path) -> None:
+    book = ledger(tmp_path)
+    decision = Decision(Target("a", Lever.REPLICAS), 1.0, 1.0, Why.STEADY, evidence={"odd": math.nan})
+
+    with pytest.raises(ValueError, match="nan"):
+        book.plan({**_record(1.0), "plan": Plan(1.0, (decision,))})
+    book.close()
 
 
 def test_a_tenant_named_like_a_mark_of_the_format_breaks_the_file(tmp_path: Path) -> None:
