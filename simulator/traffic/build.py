@@ -7,8 +7,8 @@ from routing.model import Request
 from simulator.job import Job
 from simulator.traffic.agentic import agentic
 from simulator.traffic.cast import Batch, Cast, Row
-from simulator.traffic.generate import generate
 from simulator.traffic.files import parts
+from simulator.traffic.generate import generate
 from simulator.traffic.lengths import Empirical, Pairs, Sizes, scaled
 from simulator.traffic.replay import replay
 from simulator.traffic.servegen import servegen, tenants
@@ -63,5 +63,6 @@ def _dated(cast: Cast, batches: Iterator[Batch], start: float) -> Iterator[Row]:
 
 
 def _jobs(rows: Iterator[Row], names: Sequence[str]) -> Iterator[Job]:
-    for number, (at, index, _, output, patience, fields) in enumerate(rows):
-        yield Job(Request(number, *fields), output, at, number, 0, patience, names[index])  # type: ignore[arg-type]
+    for number, (at, index, _, output, patience, after, fields) in enumerate(rows):
+        request = Request(number, *fields)  # type: ignore[arg-type]
+        yield Job(request, output, at, number, 0, patience, names[index], after)

@@ -17,8 +17,9 @@ from simulator.traffic.chance import Floats, Ints, Keys
 SHEDDABLE = "sheddable"
 
 # When (unix seconds), the stream's place in the list, a running number, the answer's length, the patience, and the
-# fields of Request after `id`, in order. The first three make rows of several streams comparable.
-Row: TypeAlias = tuple[float, int, int, int, float | None, tuple[object, ...]]
+# hashes of the blocks after the prompt's, and the fields of Request after `id`, in order. The first three make rows of
+# several streams comparable.
+Row: TypeAlias = tuple[float, int, int, int, float | None, tuple[int, ...], tuple[object, ...]]
 
 
 def zipf(count: int, exponent: float) -> Floats:
@@ -44,7 +45,7 @@ def cumulated(shares: Sequence[float]) -> Floats:
 @dataclass(slots=True)
 class Batch:
     """Requests in order of time, as columns. `at` in unix seconds; `tenant` and `kind` are indices into the cast;
-    `prefix` and `session` are None where the stream has none."""
+    `prefix`, `after` (what the answer adds to it) and `session` are None where the stream has none."""
 
     at: Floats
     prompt: Ints
@@ -53,6 +54,7 @@ class Batch:
     kind: Ints
     prefix: list[tuple[int, ...]] | None = None
     session: list[str] | None = None
+    after: list[tuple[int, ...]] | None = None
 
 
 class Cast:
@@ -154,6 +156,7 @@ class Cast:
             range(serial, serial + count),
             np.minimum(batch.answer, self.most).tolist(),
             self._patiences(batch.kind),
+            repeat(()) if batch.after is None else batch.after,
             args,
             strict=False,
         )

@@ -64,6 +64,7 @@ class Clients:
             attempt,
             job.patience,
             job.stream,
+            job.after,
         )
 
 

@@ -56,10 +56,10 @@ def _conversations(
     drawn = _drawn(stream, law, cast, sizes, seed, begin, end)
     for columns in in_order(drawn, begin, end):
         for part in slices(columns, SLICE):
-            own = prefixes.keys(root, part["number"])
-            hashed = prefixes.hashes(part["prompt"], stream.block, own, part["system"], part["shared"])
+            prompt, answer, own = part["prompt"], part["answer"], prefixes.keys(root, part["number"])
+            prefix, after = prefixes.with_answers(prompt, answer, stream.block, own, part["system"], part["shared"])
             session = [f"{stream.name}-{number}" for number in part["number"].tolist()]
-            yield Batch(part["at"], part["prompt"], part["answer"], part["tenant"], part["kind"], hashed, session)
+            yield Batch(part["at"], prompt, answer, part["tenant"], part["kind"], prefix, session, after)
 
 
 def _drawn(

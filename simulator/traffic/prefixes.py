@@ -22,15 +22,29 @@ def keys(root: int, numbers: Ints) -> Keys:
     return chance.mix(np.uint64(root) + (numbers.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
 
 
+def with_answers(
+    prompt: Ints, answer: Ints, block: int, own: Keys, system: Ints, shared: Keys
+) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """As `hashes`, and those of the blocks that the answers fill."""
+    key, ends = _keys((prompt + answer) // block, block, own, system, shared)
+    bounds = np.column_stack((ends - (prompt + answer) // block + prompt // block, ends)).ravel()
+    pieces = _cut(key, bounds)
+    return pieces[0::2], pieces[1::2]
+
+
 def hashes(prompt: Ints, block: int, own: Keys, system: Ints, shared: Keys) -> list[tuple[int, ...]]:
     """The hashes of all full blocks of each prompt. The first `system` tokens are those of the system prompt `shared`,
     the rest belongs to the text `own`."""
-    counts = prompt // block
+    return _cut(*_keys(prompt // block, block, own, system, shared))
+
+
+def _keys(counts: Ints, block: int, own: Keys, system: Ints, shared: Keys) -> tuple[Keys, Ints]:
+    """Of `counts` blocks of each text, one after the other, and where each text ends."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     place = np.arange(total, dtype=np.int64) - np.repeat(ends - counts, counts)
     key = np.where(place < np.repeat(system // block, counts), np.repeat(shared, counts), np.repeat(own, counts))
-    return _cut(key + place.astype(np.uint64) * _GOLDEN, ends)
+    return key + place.astype(np.uint64) * _GOLDEN, ends
 
 
 def recorded(trace: Trace, row: Ints, prompt: Ints, block: int, own: Keys) -> list[tuple[int, ...]]:
