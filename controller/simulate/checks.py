@@ -6,7 +6,7 @@ from controller.config import GovernorConfig
 from controller.config.errors import Path
 from controller.config.report import nearest
 from controller.config.units import format_duration
-from controller.core.model import Lever
+from controller.core.model import Lever, Mode
 from controller.simulate.ports import Scenario
 from controller.simulate.verdicts import DEFAULT
 
@@ -64,3 +64,11 @@ def _events(scenario: Scenario) -> Iterator[Mistake]:
             yield (*place, "begin"), "lies in the part that is not scored", f"{scored}; begin later"
         if event.end > end:
             yield (*place, "end"), "lies in the part that is not scored", f"{scored}; end earlier"
+
+
+def idle(config: GovernorConfig) -> Iterator[str]:
+    """Sentences on levers that will not move because of their mode: no mistake, but seldom what a simulation is for."""
+    for name, pool in config.pools.items():
+        for lever, settings in pool.levers.items():
+            if settings.mode in (Mode.OFF, Mode.OBSERVE):
+                yield f"pools.{name}.levers.{lever}: mode {settings.mode} moves nothing; write mode: auto to see it act"

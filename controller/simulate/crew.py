@@ -4,6 +4,7 @@ With one core everything happens in this process. With more, workers are started
 text, and tell of their progress through a queue. Searches wait for the attainment that they must reach.
 """
 
+import logging
 import multiprocessing
 import queue
 import signal
@@ -18,6 +19,7 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 
 from controller.core.errors import InputError
+from controller.run import logs, memory
 from controller.simulate.jobs import GOVERNOR, SEARCHES, Task, contenders, do
 from controller.simulate.load import Origin, Study
 from controller.simulate.run import Cancelled, Frame, Run, Watch
@@ -154,6 +156,8 @@ class _Worker:
 
 def _begin(origin: Origin, frames: "Queue[Frame] | None", stop: Event) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the first process tells the others
+    logs.configure(logging.WARNING)
+    memory.settle()
     _Worker.study, _Worker.frames, _Worker.stop = origin.load(), frames, stop
 
 

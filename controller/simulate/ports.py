@@ -152,8 +152,11 @@ class Scenario(Protocol):
     def contradictions(self) -> Iterable[tuple[tuple[str | int, ...], str, str]]:
         """(path, mistake, mend) of everything in it that does not go together."""
 
-    def world(self, seed: int, replicas: Mapping[str, int] | None = None) -> World:
-        """The twin; `replicas` at the start in place of the scenario's own."""
+    def world(
+        self, seed: int, replicas: Mapping[str, int] | None = None, *, start: float = ..., traffic: bool = True
+    ) -> World:
+        """The twin; `replicas` at the start in place of the scenario's own; it begins at `start`, unix seconds; without
+        `traffic` nobody asks it anything."""
 
     def needs(self, seed: int) -> Mapping[str, Need]:
         """What a clairvoyant knows of the traffic with this seed, by pool."""
