@@ -8,6 +8,7 @@ import enum
 import sys
 import types
 import typing
+from collections.abc import Collection
 from typing import Any
 
 from pydantic import BaseModel
@@ -78,27 +79,31 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 
 
 def _section(title: str, model: type[BaseModel]) -> str:
-    return f"## {title}\n\n{_first(model.__doc__)}\n\n{_table(model)}\n"
+    return f"## {title}\n\n{first_paragraph(model.__doc__)}\n\n{table(model)}\n"
 
 
 def _plugin(group: Group, kind: str) -> str:
     config = registry.plugin(group, kind).Config
     model = model_of(config)
-    lines = [f"### `kind: {kind}`\n", f"{_first(config.__doc__)}\n"]
+    lines = [f"### `kind: {kind}`\n", f"{first_paragraph(config.__doc__)}\n"]
     if not model.model_fields:
         return "\n".join([*lines, "It has no parameters.\n"])
-    lines.append(f"{_table(model)}\n")
+    lines.append(f"{table(model)}\n")
     lines.extend(
-        f"`{name}`{_kind_of(part)}: {_first(part.__doc__)}\n\n{_table(part)}\n"
+        f"`{name}`{_kind_of(part)}: {first_paragraph(part.__doc__)}\n\n{table(part)}\n"
         for name, field in model.model_fields.items()
         for part in _models_in(field.annotation)
     )
     return "\n".join(lines)
 
 
-def _table(model: type[BaseModel]) -> str:
+def table(model: type[BaseModel], without: Collection[str] = ()) -> str:
+    """The model's fields as a Markdown table, except some; nothing when there are none."""
     rows = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
-    for name, field in model.model_fields.items():
+    fields = {name: field for name, field in model.model_fields.items() if name not in without}
+    if not fields:
+        return ""
+    for name, field in fields.items():
         hint = typing.get_type_hints(model, include_extras=True).get(name, field.annotation)
         unit, words = _words(hint)
         cells = (f"`{field.alias or name}`", words, _default(field, unit, words), field.description or "")
@@ -163,6 +168,9 @@ def _default(field: FieldInfo, unit: Unit, words: str) -> str:
         return ""
     if isinstance(value, BaseModel):
         return "see below"
+    if dataclasses.is_dataclass(value) and not isinstance(value, Rate):
+        written = _written(value)
+        return f"`{{{written}}}`" if written else "see below"
     if isinstance(value, Rate):
         return f"`{format_rate(value)}`"
     if isinstance(value, bool):
@@ -170,6 +178,19 @@ def _default(field: FieldInfo, unit: Unit, words: str) -> str:
     if isinstance(value, int) and words.startswith("size"):
         return f"`{format_size(value)}`"
     return f"`{show(value, unit)}`"
+
+
+def _written(value: Any) -> str:
+    """A dataclass as it would be written, without what is as it would be anyway."""
+    parts = []
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        if field.name != TAG and (part == field.default or field.default_factory is not dataclasses.MISSING):
+            continue
+        nested = dataclasses.is_dataclass(part)
+        unit = Unit(field.metadata.get("unit", Unit.PLAIN))
+        parts.append(f"{field.name}: {f'{{{_written(part)}}}' if nested else show(part, unit)}")
+    return ", ".join(parts)
 
 
 def _models_in(hint: Any) -> list[type[BaseModel]]:
@@ -184,7 +205,7 @@ def _kind_of(model: type[BaseModel]) -> str:
     return f" with {TAG} {_name(kind.annotation)}" if kind is not None else ""
 
 
-def _first(text: str | None) -> str:
+def first_paragraph(text: str | None) -> str:
     """The first paragraph of a docstring, on one line."""
     return " ".join((text or "").strip().split("\n\n")[0].split())
 

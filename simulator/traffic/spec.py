@@ -75,7 +75,7 @@ class Recorded(Audience):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay(Recorded):
-    """The requests of a trace at their own times."""
+    """The requests of a trace at their own times: what `azure`, `mooncake` and `requests` have in common."""
 
     since: float = param("where in the trace it begins", 0.0, unit=Unit.DURATION, ge=0)
     until: float | None = param("where in the trace it ends; at its end when not given", None, unit=Unit.DURATION, gt=0)
@@ -158,7 +158,7 @@ class Agentic(Recorded):
     shapes: tuple[Shape, ...] = param("how the rate moves; they multiply", ())
     arrivals: Arrivals = param("gaps between the beginnings of sessions", Poisson())
     pause: float | None = param(
-        "longer pauses in a session are cut to this; None leaves them, and sessions may last for hours",
+        "longer pauses in a session are cut to this; null leaves them, and sessions may last for hours",
         600.0,
         unit=Unit.DURATION,
         gt=0,

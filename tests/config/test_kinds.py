@@ -115,6 +115,6 @@ def test_the_schema_requires_the_kind_and_the_docs_name_the_kinds() -> None:
     schema = model_of(Streams).model_json_schema()
     assert schema["properties"]["first"]["discriminator"]["propertyName"] == "kind"
     assert all("kind" in schema["$defs"][name]["required"] for name in ("Steady", "Burst"))
-    page = docs._table(model_of(Streams))  # noqa: SLF001 - what the page is made of
+    page = docs.table(model_of(Streams))
     assert "| `first` | mapping with `kind` `steady` or `burst` or `flash` | required | one of them |" in page
     assert "| `number` | number or mapping with `kind` `steady` or `burst` or `flash` | `1` |" in page
