@@ -281,7 +281,7 @@ class Front:
         spec = self._spec
         per_token = spec.transfer if server.zone == target.zone else spec.transfer_far
         target.pending += 1
-        moved = now + per_token * job.request.prompt_tokens
+        moved = now + spec.hand_over + per_token * job.request.prompt_tokens
         self._agenda.at(moved, partial(self._deliver, flight, flight.attempt, target, Leg.DECODE))
 
     def _weigh(self, server: Server, now: float) -> None:

@@ -115,8 +115,9 @@ class GatewaySpec:
     report_lag: float = param("how old such a report is when it arrives", 0.0, unit=Unit.DURATION, ge=0)
     delay: float = param("network to a replica, there and back", 0.0, unit=Unit.DURATION, ge=0)
     jitter: float = param("what the network takes longer at times, evenly up to this", 0.0, unit=Unit.DURATION, ge=0)
-    transfer: float = param("moving the KV cache of a prompt token to another replica, seconds", 5e-6, ge=0)
-    transfer_far: float = param("the same into another zone, seconds", 2e-5, ge=0)
+    hand_over: float = param("moving a KV cache to another replica, whatever its size", 0.005, unit=Unit.DURATION, ge=0)
+    transfer: float = param("the same for each token in it, seconds", 5e-6, ge=0)
+    transfer_far: float = param("the same into another zone, seconds", 5e-5, ge=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
