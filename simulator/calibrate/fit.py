@@ -22,7 +22,7 @@ OWN = 0.5  # standard deviation of a prior that is meant for this engine, as a s
 ALIEN = 2.0  # of the default prior, which is for another model altogether
 UNSURE = 0.1  # share of a full step that a term may be off by, one standard deviation; more is not identified
 SCALES = (0.05, 20.0)  # how far the whole prior may be scaled to the log
-PHASES = 5  # runs with arrivals shifted within a step, averaged: a schedule turns on single milliseconds
+ROUGH, FINE = 1, 5  # runs with arrivals shifted within a step, averaged: a schedule turns on single milliseconds
 SHIFT = 0.05  # share of the time of all steps by which a term is moved to see what it does
 TOLERANCE = {"ttft": 0.05, "tpot": 0.02, "e2e": 0.02}  # what the model may be off by; TTFT turns on the phase of a step
 
@@ -64,16 +64,16 @@ def fit(log: RequestLog, count: int, spec: EngineSpec, prior: Profile | None) ->
     base = given * scale
     shares = base * features.sum(axis=0) / seconds.sum()
     nudges = np.clip(SHIFT / np.maximum(shares, 1e-9), 0.02, 1.0)
-    errors = _errors(beside, rows, spec, base)
+    rough, fine = (_errors(beside, rows, spec, base, phases) for phases in (ROUGH, FINE))
     anchor = ALIEN if prior is None else OWN
     straight = nonnegative(features / seconds[:, None], np.ones(len(rows)), range(len(TERMS))) / base
     starts = [np.ones(len(TERMS)), np.where(straight > 0, straight, 1.0)]
+    every = Problem(rough, range(len(TERMS)), nudges, anchor, enough=0.03)
+    start = min((solve(every, one) for one in starts), key=lambda solution: solution.cost).x
     free, held = list(range(len(TERMS))), set[int]()
     before: Floats | None = None  # what was unsure while every term was free
     while True:
-        problem = Problem(errors, tuple(free), nudges, anchor)
-        tried = [solve(problem, _but(start, held)) for start in starts]
-        found = min(tried, key=lambda solution: solution.cost)
+        found = solve(Problem(fine, tuple(free), nudges, anchor), start)
         unsure = _unsure(log, spec, base * found.x, base * found.spread)
         wrong = [index for index in free if unsure[index] > UNSURE]
         if not wrong or len(free) == 1:
@@ -82,7 +82,7 @@ def fit(log: RequestLog, count: int, spec: EngineSpec, prior: Profile | None) ->
         before = unsure if before is None else before
         held.add(worst)
         free.remove(worst)
-        starts = [found.x]
+        start = _but(found.x, held)
     if before is None:
         before = unsure
     elif prior is None:
@@ -107,12 +107,12 @@ def _but(start: Floats, held: set[int]) -> Floats:
     return x
 
 
-def _errors(log: RequestLog, rows: Sequence[int], spec: EngineSpec, base: Floats) -> Errors:
-    """Weighed errors of the requests `rows`, by parameters as multiples of `base`."""
+def _errors(log: RequestLog, rows: Sequence[int], spec: EngineSpec, base: Floats, phases: int) -> Errors:
+    """Weighed errors of the requests `rows`, by parameters as multiples of `base`; the mean of `phases` runs."""
     step = float(np.nanmedian(log.tpot))
     chance = np.random.default_rng(0)
     shifted = [log]
-    for _ in range(PHASES - 1):
+    for _ in range(phases - 1):
         moved = log.queued + chance.uniform(-0.5, 0.5, len(log)) * step
         shifted.append(replace(log, queued=np.sort(np.maximum(moved, 0.0))))
     picked = list(rows)

@@ -17,7 +17,7 @@ Errors = Callable[[Floats], Floats]
 
 WORTH = 10.0  # independent requests
 ROUNDS = 12
-ENOUGH = 1e-3  # share by which a round must better the sum of squares
+TRIES = 4  # steps of a round, each shorter than the one before
 FAR = 3.0  # errors beyond it pull as if they were there: a few odd requests must not decide
 
 
@@ -34,12 +34,14 @@ class Solution:
 @dataclass(frozen=True, slots=True)
 class Problem:
     """What is to be fitted. `free` are the parameters that may move, `nudges` by how much each is moved to see what it
-    does (large, for schedules change by whole requests), `anchor` the standard deviation of the prior."""
+    does (large, for schedules change by whole requests), `anchor` the standard deviation of the prior, `enough` the
+    share by which a round must better the sum of squares for another one."""
 
     errors: Errors
     free: Sequence[int]
     nudges: Floats
     anchor: float
+    enough: float = 3e-3
 
     def cost(self, x: Floats, left: Floats) -> float:
         """Sum of squares, in a straight line beyond `FAR` (Huber), and the pull of the prior."""
@@ -69,19 +71,19 @@ def solve(problem: Problem, x: Floats) -> Solution:
         normal, towards = _normal(left, problem.slopes(x))
         normal = normal + np.eye(len(free)) / problem.anchor**2
         towards = towards + (x[free] - 1.0) / problem.anchor**2
-        for _ in range(6):
+        for _ in range(TRIES):
             tried = x.copy()
             tried[free] += _step(normal, towards, x[free], damping)
             new = problem.errors(tried)
             cost = problem.cost(tried, new)
             if cost < best:
                 break
-            damping *= 6.0
+            damping *= 10.0
         else:
             break
         gain, best = best - cost, cost
-        x, left, damping = tried, new, damping / 6.0
-        if gain < ENOUGH * best:
+        x, left, damping = tried, new, damping / 10.0
+        if gain < problem.enough * best:
             break
     spread = np.zeros(len(x))
     spread[free] = _spread(_normal(left, problem.slopes(x))[0])
