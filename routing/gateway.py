@@ -326,7 +326,7 @@ class Gateway:
         while self._load.inflight < self._fleet.cap and (entry := queue.head()) is not None:
             flight = entry.item
             deadline = flight.request.deadline
-            if deadlines and deadline is not None and now + self._to_first_token(flight) > deadline:
+            if deadlines and deadline is not None and now + self._to_first_token(flight) >= deadline:
                 queue.remove(entry.id)
                 out.append(self._turned_away(flight, Reason.LATE, now))
                 continue

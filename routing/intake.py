@@ -68,7 +68,7 @@ class Intake:
         if not self._predicts:
             return None
         delay = self.delay.place(inflight + ahead, cap) + prefill
-        late = knobs.admission.deadlines and request.deadline is not None and now + delay > request.deadline
+        late = knobs.admission.deadlines and request.deadline is not None and now + delay >= request.deadline
         if not late:
             load = (inflight + queued) / cap if 0.0 < cap < inf else 0.0
             share = shed(flight.klass, delay, load)

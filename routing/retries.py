@@ -37,9 +37,9 @@ class RetryBudget:
         if now > self._at:
             self._level = min(max(self.spare, self._level), self._level + self.spare * (now - self._at) / SPARE_SECONDS)
             self._at = now
-        if self._level < 1.0:
+        if self._level < 1.0 - 1e-9:  # ten tenths are one
             return False
-        self._level -= 1.0
+        self._level = max(0.0, self._level - 1.0)
         return True
 
     def tune(self, share: float, spare: float) -> None:

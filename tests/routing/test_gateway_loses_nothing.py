@@ -137,7 +137,7 @@ class World:
             request = Request(
                 id_, 1 + pick % 1000, 50, tenant=TENANTS[pick % 3], klass=CLASSES[pick // 3 % 3], priority=pick % 2,
                 deadline=now + pick % 5 if pick % 4 == 0 else None, attempt=pick % 2,
-                model="m" if pick % 7 == 0 else "",
+                model="m" if pick % 7 == 1 else "",
             )  # fmt: skip
             self.arrived.append(request)
             self.waiting.add(id_)
@@ -197,7 +197,8 @@ class World:
 def test_every_request_ends_exactly_once(settings_: list[Knobs], events: list[tuple[str, int, float]]) -> None:
     knobs = settings_[0]
     world = World(knobs)
-    world.step("joined", 0, 0.0, knobs)
+    for number in range(1, 4):
+        world.step("joined", number, 0.0, knobs)
     for what, pick, dt in events:
         world.step(what, pick, dt, settings_[pick % 3])
 
