@@ -89,16 +89,16 @@ Half an hour of a recorded trace at twice its rate, without its longest prompts:
 ## Scaling a trace
 
 `speed` runs its clock faster; a day at `speed: 24` takes an hour and has 24 times the rate. `factor` changes the number
-of requests and leaves the clock. With `scaling: even` every stretch of the trace has `factor` times its requests to
-within one, so minute and hour look as before. What is left out is evenly spaced: below a factor of 1, gaps between
-requests become more regular than they were. Copies lie evenly between a request and the next, which keeps the
-coefficient of variation of the gaps. `scaling: independent` is what fewer or more independent clients would do: each
-request is kept by chance, and copies are the whole trace shifted by up to `shift`. Relative to the rate, the counts of
-short stretches scatter more with fewer clients and less with more.
+of requests and leaves the clock. With `scaling: even` every stretch of the trace has `factor` times its requests, give
+or take one of the trace's, so minute and hour look as before. What is left out is evenly spaced: below a factor of 1,
+gaps between requests become more regular than they were. Copies lie evenly between a request and the next, which keeps
+the coefficient of variation of the gaps. `scaling: independent` is what fewer or more independent clients would do:
+each request is kept by chance, and copies are the whole trace shifted by up to `shift`. Relative to the rate, the
+counts of short stretches scatter more with fewer clients and less with more.
 
 A `mooncake` trace keeps or leaves out together what shares its first two blocks, and each copy has a text of its own,
-so that the hit rate of an infinite cache stays what it is. Prompts and the blocks of prefixes scale together with
-`prompt_factor`.
+so that the hit rate of an infinite cache stays what it is; its stretches follow the factor less exactly. Prompts and
+the blocks of prefixes scale together with `prompt_factor`.
 
 A file that is missing or malformed is refused before the run, with its line and the mend.
 """

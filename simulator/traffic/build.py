@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 from routing.model import Request
 from simulator.job import Job
@@ -16,8 +17,11 @@ from simulator.traffic.spec import Agentic, Generated, ServeGen, Stream
 from simulator.traffic.traces import read, read_windows
 
 
-def build(streams: Sequence[Stream], *, seed: int, start: float, duration: float) -> Iterator[Job]:
-    """The jobs that arrive from `start` (unix seconds) on, for `duration` seconds, in order, with ids from 0.
+def build(
+    streams: Sequence[Stream], *, seed: int, start: float, duration: float, first: int = 0, step: int = 1
+) -> Iterator[Job]:
+    """The jobs that arrive from `start` (unix seconds) on, for `duration` seconds, in order, with ids from `first` on,
+    each `step` above the one before, so that several sources side by side can have ids of their own.
 
     Files are read at once, and what is wrong with them is an InputError; jobs are drawn as they are asked for. The same
     seed gives the same jobs, bit for bit, and a stream's jobs do not depend on the other streams."""
@@ -25,7 +29,7 @@ def build(streams: Sequence[Stream], *, seed: int, start: float, duration: float
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"streams: {twice!r} is there twice; give each stream a name of its own")
     rows = [_rows(stream, index, seed, start, duration) for index, stream in enumerate(streams)]
-    return _jobs(heapq.merge(*rows), names)
+    return _jobs(heapq.merge(*rows), names, count(first, step))
 
 
 def _rows(stream: Stream, index: int, seed: int, start: float, duration: float) -> Iterator[Row]:
@@ -62,7 +66,7 @@ def _dated(cast: Cast, batches: Iterator[Batch], start: float) -> Iterator[Row]:
         yield from cast.rows(batch)
 
 
-def _jobs(rows: Iterator[Row], names: Sequence[str]) -> Iterator[Job]:
-    for number, (at, index, _, output, patience, after, fields) in enumerate(rows):
+def _jobs(rows: Iterator[Row], names: Sequence[str], ids: Iterator[int]) -> Iterator[Job]:
+    for number, (at, index, _, output, patience, after, fields) in zip(ids, rows, strict=False):
         request = Request(number, *fields)  # type: ignore[arg-type]
         yield Job(request, output, at, number, 0, patience, names[index], after)

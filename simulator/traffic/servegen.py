@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from controller.core.errors import InputError
 from simulator.traffic import chance
 from simulator.traffic.arrivals import MOST_CV, Gamma, Gaps, Rate, Weibull, arrival_times
 from simulator.traffic.cast import Batch, Cast
@@ -23,7 +24,18 @@ def tenants(windows: Windows) -> tuple[str, ...]:
 def servegen(
     stream: ServeGen, windows: Windows, cast: Cast, sizes: Sizes, seed: int, begin: float, end: float
 ) -> Iterator[Batch]:
-    """The stream's requests in order, from `begin` to `end`."""
+    """The stream's requests in order, from `begin` to `end`. An InputError, at once, when its settings leave none."""
+    if not (windows.at + stream.window > stream.since).any():
+        last = float(windows.at.max()) + stream.window
+        raise InputError(
+            f"{stream.file}: since of traffic {stream.name!r} is after the end of the trace, {last:g} s; lower it"
+        )
+    return _batches(stream, windows, cast, sizes, seed, begin, end)
+
+
+def _batches(
+    stream: ServeGen, windows: Windows, cast: Cast, sizes: Sizes, seed: int, begin: float, end: float
+) -> Iterator[Batch]:
     number = {client: place for place, client in enumerate(dict.fromkeys(windows.client))}
     chances: dict[str, np.random.Generator] = {}
     opens = begin + (windows.at - stream.since) / stream.speed

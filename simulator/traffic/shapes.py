@@ -63,7 +63,7 @@ class Flash:
     hold: float = param("at the top", unit=Unit.DURATION, ge=0)
     fall: float = param("back to the base rate", 0.0, unit=Unit.DURATION, ge=0)
     factor: float = param("what the rate is multiplied by at the top", ge=0)
-    every: float | None = param("it comes again after this; once when not given", None, unit=Unit.DURATION, gt=0)
+    every: float | None = param("it comes again after this; once when not given", None, unit=Unit.DURATION, ge=1)
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < self._length:
@@ -92,7 +92,7 @@ class Diurnal:
     """A day: a cosine between `trough` and `peak`."""
 
     kind: Literal["diurnal"] = param("the shape", "diurnal")
-    period: float = param("length of the day", 86400.0, unit=Unit.DURATION, gt=0)
+    period: float = param("length of the day", 86400.0, unit=Unit.DURATION, ge=10)
     peak_at: float = param("when the peak comes", 43200.0, unit=Unit.DURATION, ge=0)
     peak: float = param("the factor at the peak", 1.6, ge=0)
     trough: float = param("the factor half a day from the peak", 0.4, ge=0)
@@ -110,7 +110,7 @@ class Sawtooth:
     """From `low` to `high` and back, again and again."""
 
     kind: Literal["sawtooth"] = param("the shape", "sawtooth")
-    period: float = param("from one low to the next", unit=Unit.DURATION, gt=0)
+    period: float = param("from one low to the next", unit=Unit.DURATION, ge=1)
     low: float = param("the lowest factor", 0.5, ge=0)
     high: float = param("the highest factor", 1.5, ge=0)
     rising: float = param(

@@ -81,9 +81,10 @@ class Replay(Recorded):
     until: float | None = param("where in the trace it ends; at its end when not given", None, unit=Unit.DURATION, gt=0)
     factor: float = param("what the rate is multiplied by", 1.0, gt=0, le=1000)
     scaling: Literal["even", "independent"] = param(
-        "`even`: every stretch of the trace has `factor` times its requests, to within one; what is left out is evenly"
-        " spaced, copies lie between a request and the next. `independent`: as if there were fewer or more independent"
-        " clients; each request or copy by chance, and copies of the whole trace shifted by up to `shift`",
+        "`even`: every stretch of the trace has `factor` times its requests, give or take one of the trace's; what is"
+        " left out is evenly spaced, copies lie between a request and the next. `independent`: as if there were fewer"
+        " or more independent clients; each request or copy by chance, and copies of the whole trace shifted by up to"
+        " `shift`",
         "even",
     )
     shift: float = param("how far copies of the trace are shifted, with `independent`", 60.0, unit=Unit.DURATION, ge=0)

@@ -100,6 +100,15 @@ def test_a_field_that_lands_in_its_neighbour() -> None:
     assert (job.output, job.stream) == (5, "s")
 
 
+def test_ids_of_two_sources_side_by_side_never_meet() -> None:
+    ids = [
+        [job.request.id for job in build([stream], seed=1, start=START, duration=50.0, first=first, step=2)]
+        for first, stream in enumerate((CHAT, TALK))
+    ]
+    assert ids[0][:3] == [0, 2, 4]
+    assert ids[1][:3] == [1, 3, 5]
+
+
 def test_a_stream_outside_its_hours() -> None:
     times = [job.arrived - START for job in jobs(BATCH, duration=600.0)]
     assert min(times) >= 30.0

@@ -261,6 +261,9 @@ def test_an_empty_window_is_said_and_not_replayed_as_silence(tmp_path: Path) -> 
     stream = Requests(name="r", file=file, since=10.0)
     with pytest.raises(InputError, match=r"t\.csv: nothing of traffic 'r' is left .* lasts 2 s, widen them"):
         build([stream], seed=1, start=START, duration=60.0)
+    clients = write(tmp_path / "c.csv", "client_id,t_s,rate_rps,cv,arrival_pattern\n0,0,1,1,Gamma\n")
+    with pytest.raises(InputError, match=r"c\.csv: since of traffic 'c' is after the end of the trace, 600 s"):
+        build([ServeGen(name="c", file=clients, since=600.0)], seed=1, start=START, duration=60.0)
     short = Requests(name="r", file=file, longest=100)
     assert [job.request.prompt_tokens for job in jobs(short)] == [5]
     with pytest.raises(ValueError, match="until: is not later than since"):
