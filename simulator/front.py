@@ -7,7 +7,7 @@ present only when something concerns them.
 
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from routing.actions import Action, Cancel, Fail, Redirect, Reject, Send
 from routing.gateway import Gateway
 from routing.knobs import Knobs
 from routing.model import Ability, Replica
+from routing.strategies.strategy import Base
 from simulator.agenda import Agenda, Wake
 from simulator.engine.sequence import Leg
 from simulator.job import Ending, Job
@@ -78,6 +79,11 @@ class Front:
         agenda.at(agenda.now + spec.report_every, self._report)
 
     @property
+    def now(self) -> float:
+        """The present, unix seconds."""
+        return self._agenda.now
+
+    @property
     def inflight(self) -> int:
         """Jobs that arrived and have not ended."""
         return len(self._flights)
@@ -132,6 +138,8 @@ class Front:
         """Other set-points from now on."""
         self.knobs = knobs
         self._do(self.gateway.tune(knobs, now), now)
+        for server in self._servers.values():
+            self._listen(server)
 
     def _poll(self, now: float) -> None:
         self._do(self.gateway.poll(now), now)
@@ -169,14 +177,13 @@ class Front:
         flight.prefill = self._servers[action.prefill] if action.prefill else None
         job.replica = server.name
         first = flight.prefill or server
+        leg = Leg.WHOLE if flight.prefill is None else Leg.PREFILL
+        first.pending += 1
         delay = self._delay()
         if delay > 0:
-            first.pending += 1
-            leg = Leg.WHOLE if flight.prefill is None else Leg.PREFILL
             self._agenda.at(now + delay, partial(self._deliver, flight, action.attempt, first, leg))
         else:
-            first.pending += 1
-            self._deliver(flight, action.attempt, first, Leg.WHOLE if flight.prefill is None else Leg.PREFILL, now)
+            self._deliver(flight, action.attempt, first, leg, now)
 
     def _delay(self) -> float:
         spec, (more, jitter) = self._spec, self.slower
@@ -242,7 +249,11 @@ class Front:
     def _over(self, server: Server, job: Job, now: float) -> None:
         """A job has ended at a replica by itself."""
         id_, ending = job.request.id, job.ending
-        flight = self._flights[id_]
+        flight = self._flights.get(id_)
+        if flight is None:  # given up by its client or its gateway in the very moment of its end
+            server.http.finished += 1
+            self._lighter(server, now)
+            return
         self._released(flight, server, now)
         if ending is Ending.FINISHED:
             server.http.finished += 1
@@ -272,9 +283,12 @@ class Front:
 
     def _prefilled(self, server: Server, job: Job, now: float) -> None:
         """A prompt is computed; its KV cache moves to where the answer is made."""
-        flight = self._flights[job.request.id]
-        self._released(flight, server, now)
         server.http.finished += 1
+        flight = self._flights.get(job.request.id)
+        if flight is None:
+            self._lighter(server, now)
+            return
+        self._released(flight, server, now)
         target = flight.server
         if target is None:
             return
@@ -324,6 +338,7 @@ class Front:
             return
         engine.on_first_token = self._firsts.append
         self._servers[server.name] = server
+        self._listen(server)
         tokens = engine.spec.profile.kv_tokens
         replica = Replica(
             server.name,
@@ -333,6 +348,12 @@ class Front:
             reported_at=now,
         )
         self._do(self.gateway.joined(replica, now), now)
+
+    def _listen(self, server: Server) -> None:
+        """Let an engine tell what its prefix cache holds, if the strategy wants to know it."""
+        if server.engine is not None:
+            wanted = type(self.gateway.strategy).stored is not Base.stored
+            server.engine.listener = _Events(self, server.name) if wanted else None
 
     def drain(self, server: Server, now: float) -> None:
         """A replica gets nothing new."""
@@ -373,3 +394,21 @@ class Front:
             if replica is not None and server.engine is not None:
                 replica.adapters = adapters
                 self._do(self.gateway.report(server.name, running, waiting, kv_usage, then), now)
+
+
+class _Events:
+    """KV events of one engine on their way to the strategy."""
+
+    __slots__ = ("_front", "_name")
+
+    def __init__(self, front: Front, name: str) -> None:
+        self._front, self._name = front, name
+
+    def stored(self, hashes: Sequence[int]) -> None:
+        self._front.gateway.strategy.stored(self._name, hashes, self._front.now)
+
+    def evicted(self, hashes: Sequence[int]) -> None:
+        self._front.gateway.strategy.evicted(self._name, hashes, self._front.now)
+
+    def cleared(self) -> None:
+        """The replica leaves, and the strategy is told that."""
