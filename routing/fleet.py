@@ -11,7 +11,7 @@ from math import inf
 from routing.actions import Reason
 from routing.breaker import Breaker
 from routing.capability import Capability
-from routing.concurrency import cap
+from routing.concurrency import Cap
 from routing.flight import Flight
 from routing.knobs import Knobs
 from routing.model import Replica, Request
@@ -19,13 +19,13 @@ from routing.slowstart import SlowStart
 
 
 class Fleet:
-    """`generation` changes whenever a request could find other replicas than before; `cap` is the concurrency cap."""
+    """`generation` changes whenever a request could find other replicas than before."""
 
     def __init__(self, knobs: Knobs) -> None:
         self.replicas: dict[str, Replica] = {}
         self.breaker = Breaker(knobs.breaker)
         self.generation = 0
-        self.cap = inf
+        self.cap = Cap()
         self.in_service = 0
         self.next_at = inf
         self._knobs = knobs
@@ -122,7 +122,7 @@ class Fleet:
             base = self._knobs.weights.get(name, self._own[name])
             replica.weight = min(base, self._slow_start.factor(name, now), self.breaker.factor(name))
         serving = [one for one in self._list if one.weight > 0.0 and not one.draining]
-        self.cap = cap(self._knobs.concurrency, serving)
+        self.cap.set(self._knobs.concurrency, self._list)
         self.in_service = sum(one.ability.role != "prefill" for one in serving)
         self.generation += 1
         self._schedule()

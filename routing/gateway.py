@@ -48,8 +48,8 @@ class Gateway:
         self._fleet = Fleet(self.knobs)
         self._queue: FairQueue[Flight] = FairQueue()
         self._answers = Answers(self.knobs.expected_output)
-        self._intake = Intake(now)
-        self._retries = RetryBudget(0.0, 0.0, now)
+        self._intake = Intake(knobs, now)
+        self._retries = RetryBudget(knobs.retries.budget, knobs.retries.spare, now)
         self._set(knobs, now)
 
     # What the host asks.
@@ -77,7 +77,7 @@ class Gateway:
     @property
     def cap(self) -> float:
         """The concurrency cap now, requests."""
-        return self._fleet.cap
+        return self._fleet.cap.value
 
     def counts(self) -> Counts:
         """What happened since the start, as a value that stays as it is."""
@@ -247,7 +247,7 @@ class Gateway:
         if self._intake.armed:
             waiting, ahead = self._queue.waiting, self._queue.ahead(flight.rank)
             refusal = self._intake.refusal(
-                flight, self._load.inflight, waiting, ahead, self._fleet.cap, self._to_first_token(flight), now
+                flight, self._load.inflight, waiting, ahead, self._fleet.cap.value, self._to_first_token(flight), now
             )
             if isinstance(refusal, Reject):
                 tally.rejected[refusal.reason] += 1
@@ -257,15 +257,13 @@ class Gateway:
                 out.append(refusal)
                 return out
         self._flights[request.id] = flight
-        if self._load.inflight < self._fleet.cap and not self._queue.waiting:
+        if not self._queue.waiting and not self._fleet.cap.full(self._load.inflight):
             sent = self._send(flight, now)
             if sent is not None:
                 out.append(sent)
                 return out
         out += self._wait(flight, now)
-        if self._load.inflight < self._fleet.cap:
-            out += self._dispatch(now)
-        return out
+        return out + self._dispatch(now)
 
     def _wait(self, flight: Flight, now: float) -> list[Action]:
         """Into the queue, if it may; else it is turned away, or another who makes room."""
@@ -323,7 +321,7 @@ class Gateway:
         """From the queue, in its order, while the cap leaves room."""
         out: list[Action] = []
         queue, deadlines = self._queue, self.knobs.admission.deadlines
-        while self._load.inflight < self._fleet.cap and (entry := queue.head()) is not None:
+        while not self._fleet.cap.full(self._load.inflight) and (entry := queue.head()) is not None:
             flight = entry.item
             deadline = flight.request.deadline
             if deadlines and deadline is not None and now + self._to_first_token(flight) >= deadline:
@@ -353,7 +351,7 @@ class Gateway:
             return [Fail(flight.request.id, kind, retry_after(self._drained(), flight.request.id))]
         flight.attempt += 1
         flight.tally.retried += 1
-        if self._load.inflight < self._fleet.cap and (sent := self._send(flight, now)) is not None:
+        if not self._fleet.cap.full(self._load.inflight) and (sent := self._send(flight, now)) is not None:
             return [sent]
         return self._wait(flight, now)
 
@@ -436,7 +434,7 @@ class Gateway:
         )
 
     def _drained(self) -> float:
-        return self._intake.drained(self._load.inflight + self._queue.waiting, self._fleet.cap)
+        return self._intake.drained(self._load.inflight + self._queue.waiting, self._fleet.cap.value)
 
 
 def _where(flight: Flight) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ SOON = 5.0  # seconds to come again in, where nothing is known of when there wil
 class Intake:
     """`armed` when any law is on; the gateway asks nothing while it is not."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, knobs: Knobs, now: float) -> None:
         self.delay = Delay(None)
         self.buckets = Buckets()
         self.armed = False
@@ -29,7 +29,7 @@ class Intake:
         self._capped = self._predicts = False
         self._shedding = Thinner("shed")
         self._downgrading = Thinner("downgrade")
-        self._retries = RetryBudget(0.0, 0.0, now)
+        self._retries = RetryBudget(knobs.retries.client_budget or 0.0, knobs.retries.spare, now)
 
     def tune(self, knobs: Knobs, now: float) -> None:
         """Other set-points from now on; levels, debts and what was learned stay."""

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.admission import LEAST, Delay, ramp, shed
-from routing.concurrency import cap
+from routing.concurrency import Cap
 from routing.knobs import Concurrency, Klass
 from routing.model import Ability, Replica
 from routing.slowstart import SlowStart
@@ -92,6 +92,12 @@ def replicas(*slots: int | None, weight: float = 1.0, role: str = "both") -> lis
     return [Replica(f"r{i}", Ability(role=role), weight=weight, slots=each) for i, each in enumerate(slots)]
 
 
+def cap(knobs: Concurrency, replicas: list[Replica]) -> float:
+    made = Cap()
+    made.set(knobs, replicas)
+    return made.value
+
+
 def test_the_standing_cap_is_the_sum_of_the_slots() -> None:
     assert cap(Concurrency(), replicas(64, 32)) == float("inf")
     assert cap(Concurrency(per_slot=1.0), replicas(64, 32)) == 96
@@ -114,6 +120,32 @@ def test_something_in_service_always_gets_something_and_nothing_gets_nothing() -
 def test_slots_that_nobody_tells_are_no_cap_of_zero() -> None:
     assert cap(Concurrency(per_slot=1.0), replicas(64, None)) == float("inf")
     assert cap(Concurrency(per_slot=1.0, limit=7), replicas(64, None)) == 7
+
+
+def test_what_a_replica_still_has_while_it_drains_does_not_stop_the_others() -> None:
+    drains, serves = replicas(8, 8)
+    drains.draining, drains.inflight, serves.inflight = True, 8, 7
+    made = Cap()
+    made.set(Concurrency(per_slot=1.0), [drains, serves])
+
+    assert made.value == 8
+    assert not made.full(15)
+    serves.inflight = 8
+    assert made.full(16)
+    made.set(Concurrency(per_slot=1.0, limit=12), [drains, serves])
+    assert made.full(15)  # an absolute limit is just that
+
+
+def test_one_that_is_ramped_up_counts_up_to_its_share() -> None:
+    ramped, serves = replicas(8, 8)
+    ramped.weight, ramped.inflight, serves.inflight = 0.25, 6, 5
+    made = Cap()
+    made.set(Concurrency(per_slot=1.0), [ramped, serves])
+
+    assert made.value == 10
+    assert not made.full(11)  # 4 above its share of 2
+    serves.inflight = 8
+    assert made.full(14)
 
 
 def test_a_new_replica_comes_to_its_weight_in_steps() -> None:

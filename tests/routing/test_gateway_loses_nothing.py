@@ -1,7 +1,7 @@
 """Whatever happens in whatever order: each request ends exactly once, the cap holds, and accounts come back to zero."""
 
 from collections.abc import Callable, Sequence
-from math import inf
+from math import floor, inf
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,8 +84,23 @@ class World:
 
     def do(self, call: Callable[[], Sequence[Action]]) -> None:
         self.log.append(call)
-        self.obey(call())
+        actions = call()
+        self.obey(actions)
         self.check()
+        if any(isinstance(action, Send) for action in actions):
+            self.check_cap()
+
+    def check_cap(self) -> None:
+        """Recomputed by hand: after a send there is no more than may be."""
+        knobs, replicas = self.gateway.knobs.concurrency, self.gateway.replicas.values()
+        assert knobs.limit is None or len(self.at) <= knobs.limit
+        if knobs.per_slot is not None:
+            shares = {
+                one.name: 0.0 if one.draining else knobs.per_slot * (one.slots or 0) * min(one.weight, 1.0)
+                for one in replicas
+            }
+            held = sum(min(one.inflight, shares[one.name]) if _reduced(one) else one.inflight for one in replicas)
+            assert held < max(1, floor(sum(shares.values()) + 1e-9)) + 1  # whole requests against parts of slots
 
     def end(self, id_: int, how: str) -> None:
         assert id_ not in self.ended, f"{id_} ended as {self.ended[id_]} and again as {how}"
@@ -190,6 +205,10 @@ class World:
         """Until the gateway says what becomes of it, it waits."""
         del self.at[id_]
         self.waiting.add(id_)
+
+
+def _reduced(replica: Replica) -> bool:
+    return replica.draining or replica.weight < 1.0
 
 
 @settings(max_examples=100, deadline=None)
