@@ -15,6 +15,7 @@ from routing.model import Request
 
 _KINDS: Final = 1024  # the least recently seen is forgotten
 _BINS: Final = 72  # four to the doubling: up to 2^18 tokens
+_ERROR_KEPT: Final = 0.5 ** (1.0 / 30.0)  # per answer: trust is lost sooner than history is unlearned
 _LARGE: Final = 1e12  # weights are scaled down beyond it
 
 
@@ -118,9 +119,9 @@ class Lengths:
 
     def observe(self, request: Request, output_tokens: int, said: float) -> None:
         """An answer has come to its end; `said` is what had been expected of it when it was sent."""
-        keep = 0.5 ** (1.0 / self.half_life)
-        self._error = self._error * keep + abs(math.log((said + 1.0) / (output_tokens + 1.0)))
-        self._error_weight = self._error_weight * keep + 1.0
+        self._error = self._error * _ERROR_KEPT + abs(math.log((said + 1.0) / (output_tokens + 1.0)))
+        self._error_weight = self._error_weight * _ERROR_KEPT + 1.0
+        growth = 2.0 ** (1.0 / self.half_life)
         for key in self._keys(request):
             kind = self._kinds.get(key)
             if kind is None:
@@ -128,7 +129,7 @@ class Lengths:
                 if len(self._kinds) > _KINDS:
                     self._kinds.popitem(last=False)
             self._kinds.move_to_end(key)
-            kind.observe(request.prompt_tokens, output_tokens, 1.0 / keep)
+            kind.observe(request.prompt_tokens, output_tokens, growth)
 
     def _keys(self, request: Request) -> tuple[tuple[str, ...], ...]:
         return (request.model, request.tenant, request.klass), (request.model, request.klass), ()

@@ -26,7 +26,7 @@ class CostParameters(PrefixParameters):
     reserve: float = knob("memory is promised for an answer as long as this quantile of its kind", 0.8, gt=0, le=0.99)
     distrust: float = knob(
         "factor by which estimates of answers are typically off, above which they are not used; back below 0.8 of it",
-        4.0,
+        3.0,
         unit="times",
         gt=1,
     )

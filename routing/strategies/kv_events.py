@@ -14,8 +14,18 @@ from routing.strategies.strategy import OWED, Choice
 class KvEventsParameters(PrefixParameters):
     """What counts how much, and how long a hope is held."""
 
-    prefix_weight: float = knob("weight of the cached share of the prompt", 1.25, ge=0)
+    prefix_weight: float = knob(
+        "weight of the cached share of the prompt; more than queue_weight and a hot prefix never leaves its replica",
+        1.0,
+        ge=0,
+    )
     queue_weight: float = knob("weight of requests in flight: 1 for the fewest, 0 for the most", 1.0, ge=0)
+    span: float = knob(
+        "requests in flight between the fewest and the most that count as a full difference, if there are not more",
+        8.0,
+        unit="requests",
+        gt=0,
+    )
     kv_weight: float = knob("weight of free KV memory, as engines told", 0.0, ge=0)
     hope: float = knob(
         "a prompt that was sent counts as stored for so long, until the event comes; 0 = only events count",
@@ -57,7 +67,7 @@ class KvEvents(PrefixBase[KvEventsParameters]):
         queue_weight, kv_weight = self.parameters.queue_weight, self.parameters.kv_weight
         order = self.rotated(replicas)
         queues = [replica.inflight for replica in order]
-        most, scale = max(queues), queue_weight / max(1, max(queues) - min(queues))
+        most, scale = max(queues), queue_weight / max(self.parameters.span, max(queues) - min(queues))
         loads: Sequence[float] = queues
         if self.lowered:
             loads = [(one.inflight + 1) * self.top / one.weight - 1.0 for one in order]

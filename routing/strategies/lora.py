@@ -39,12 +39,12 @@ class Lora(Base[LoraParameters]):
         self._loads = 0
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
-        order = self.rotated(replicas)
         if not request.adapter:
             return Choice(self.least_loaded(replicas).name, why="no adapter: least loaded")
         owed = self.owed(replicas)
         if owed is not None:
             return Choice(owed.name, why=_LOADED if self._holds(owed, request.adapter) else OWED)
+        order = self.rotated(replicas)
         holders = [one for one in order if self._holds(one, request.adapter)]
         why = "adapter loaded nowhere"
         if holders:

@@ -57,6 +57,7 @@ class _Server:
     busy: dict[int, Served] = field(default_factory=dict)
     cache: OrderedDict[int, None] = field(default_factory=OrderedDict)
     kv: int = 0
+    queued: float = 0.0  # tokens in the queue, as guessed
 
 
 def chain(*names: int) -> tuple[int, ...]:
@@ -145,7 +146,7 @@ class Plant:
     def _send(self) -> None:
         while self._held:
             arrival = self._held[0]
-            replicas = [server.replica for server in self._servers.values()]
+            replicas = [self._told(server) for server in self._servers.values()]
             choice = self.strategy.pick(arrival.request, replicas, self.now)
             if not choice.replica:
                 return
@@ -153,17 +154,31 @@ class Plant:
             self.strategy.sent(arrival.request, choice, self.now)
             server = self._servers[choice.replica]
             server.replica.inflight += 1
-            server.replica.inflight_tokens += arrival.request.prompt_tokens + self.guess(arrival.request)
+            server.queued += arrival.request.prompt_tokens + self.guess(arrival.request)
             one = Served(arrival, choice)
             self.served.append(one)
             server.queue.append(one)
             self._start(server)
+
+    def _told(self, server: _Server) -> Replica:
+        """With the tokens still to be worked off, as a gateway knows them: it sees first tokens and counts answers."""
+        tokens = server.queued
+        for one in server.busy.values():
+            request = one.arrival.request
+            if self.now < one.first_token:
+                tokens += request.prompt_tokens + self.guess(request)
+            else:
+                made = one.arrival.output * (self.now - one.first_token) / (one.end - one.first_token)
+                tokens += max(0.0, self.guess(request) - made)
+        server.replica.inflight_tokens = tokens
+        return server.replica
 
     def _start(self, server: _Server) -> None:
         while server.queue and len(server.busy) < server.slots:
             one = server.queue.popleft()
             request, output = one.arrival.request, one.arrival.output
             server.busy[request.id] = one
+            server.queued -= request.prompt_tokens + self.guess(request)
             one.cached = min(self._cached(server, request.prefix) * request.block, request.prompt_tokens)
             tokens = request.prompt_tokens + output
             prefill = PREFILL * (request.prompt_tokens - one.cached)
@@ -181,7 +196,6 @@ class Plant:
         del server.busy[request.id]
         server.kv -= request.prompt_tokens + output
         server.replica.inflight -= 1
-        server.replica.inflight_tokens -= request.prompt_tokens + self.guess(request)
         self.strategy.finished(request.id, output, self.now)
         self._start(server)
         self._send()
