@@ -44,7 +44,7 @@ def test_wrong_estimates_are_worse_than_none_and_are_noticed(seed: int) -> None:
         served = [one for one in plant.run(load) if 1000 <= one.arrival.request.id < 1500]
         return sum(one.ttft for one in served) / len(served), plant.strategy
 
-    memory = {"half_life": 2000.0}
+    memory: dict[str, float | str | bool] = {"half_life": 2000.0}
     counting, _ = after_the_change("least-loaded", {})
     credulous, _ = after_the_change("cost", PRICES | memory | {"distrust": 1e9})
     cautious, strategy = after_the_change("cost", PRICES | memory)
@@ -55,7 +55,7 @@ def test_wrong_estimates_are_worse_than_none_and_are_noticed(seed: int) -> None:
 
 
 def test_trust_comes_back_when_history_has_caught_up() -> None:
-    strategy, replicas = make("cost", PRICES | {"half_life": 20.0}), fleet(4)
+    strategy, replicas = make("cost", PRICES), fleet(4)
 
     def serve(start: int, count: int, output: int) -> str:
         why = ""
@@ -68,8 +68,8 @@ def test_trust_comes_back_when_history_has_caught_up() -> None:
         return why
 
     assert serve(0, 200, 20) == "lowest cost"
-    assert serve(200, 12, 1500) == "shortest queue: estimates are not believed"
-    assert serve(212, 400, 1500) == "lowest cost"
+    assert serve(200, 40, 1500) == "shortest queue: estimates are not believed"
+    assert serve(240, 500, 1500) == "lowest cost"
 
 
 class TestMemory:
