@@ -263,3 +263,11 @@ def test_prefill_here_and_decode_there() -> None:
     assert one.first_token_at == pytest.approx(0.511)  # its last token was left to compute
     assert one.ended_at == pytest.approx(0.611)
     assert there.counts.prompt_tokens == 100
+
+
+def test_the_head_of_the_queue_gives_up_and_who_stood_behind_it_fits() -> None:
+    engine = Engine(spec(replace(EASY, kv_tokens=160), max_wait=0.1), 0.0)
+    runs, large, small = job(1, 64, 60), job(2, 100, 10, at=0.001), job(3, 16, 2, at=0.08)
+    drive(engine, [runs, large, small])
+    assert (large.ending, large.ended_at) == (Ending.TIMED_OUT, 0.101)
+    assert small.scheduled_at == pytest.approx(0.104)  # the end of the step in which the large one gave up
