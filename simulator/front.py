@@ -162,13 +162,16 @@ class Front:
                 self._end(flight, Ending.TIMED_OUT, action.reason, now)
             elif isinstance(action, Fail):
                 job = flight.job
-                self._end(flight, job.ending or Ending.FAILED, job.why or action.kind, now, action.retry_after)
+                ending, why = job.ending or Ending.FAILED, job.why or action.kind
+                self._take_back(flight, ending, now)
+                self._end(flight, ending, why, now, action.retry_after)
             else:
                 self._end(flight, Ending.TIMED_OUT, action.reason, now, action.retry_after)
         self._wake.plan(self.gateway.next_at)
 
     def _send(self, flight: Flight, action: Send, now: float) -> None:
         job = flight.job
+        self._take_back(flight, Ending.FAILED, now)  # where it is decoded has gone, not where its prompt is computed
         if job.ending is not None:  # an attempt that failed is followed by another
             job.ending = job.sent_at = job.scheduled_at = job.first_token_at = job.ended_at = None
             job.why, job.cached = "", 0
@@ -213,7 +216,7 @@ class Front:
 
     def _take_back(self, flight: Flight, ending: Ending, now: float) -> None:
         """Stop the work on a job, wherever it is."""
-        server = flight.holder
+        server, flight.holder = flight.holder, None
         if server is None or server.engine is None:
             return
         if server.engine.cancel(flight.job.request.id, now, ending):
@@ -250,7 +253,7 @@ class Front:
         """A job has ended at a replica by itself."""
         id_, ending = job.request.id, job.ending
         flight = self._flights.get(id_)
-        if flight is None:  # given up by its client or its gateway in the very moment of its end
+        if flight is None or flight.holder is not server:  # given up in the very moment of its end
             server.http.finished += 1
             self._lighter(server, now)
             return
@@ -285,7 +288,7 @@ class Front:
         """A prompt is computed; its KV cache moves to where the answer is made."""
         server.http.finished += 1
         flight = self._flights.get(job.request.id)
-        if flight is None:
+        if flight is None or flight.holder is not server:
             self._lighter(server, now)
             return
         self._released(flight, server, now)

@@ -28,7 +28,7 @@ from simulator.job import Ending
 from simulator.spec import FleetSpec, GatewaySpec, PrometheusSpec
 from simulator.truth import ENDINGS
 from simulator.twin import Twin
-from tests.support.twins import CHAT, START, ask, fleet, pool, traffic, twin
+from tests.support.twins import CHAT, START, ask, conserved, fleet, pool, traffic, twin
 
 ENDS = {ending: code for code, ending in enumerate(ENDINGS)}
 ALL = (
@@ -59,21 +59,6 @@ def rough(disturbances: tuple[Disturbance, ...] = ALL, **knobs: object) -> Fleet
 def counts(one: Twin) -> dict[Ending, int]:
     codes = one.truth.jobs.column("ending")
     return {ending: int((codes == code).sum()) for ending, code in ENDS.items() if (codes == code).any()}
-
-
-def conserved(one: Twin, offered: int) -> None:
-    """Every job is in flight, or ended exactly once."""
-    jobs = one.truth.jobs
-    ids = jobs.column("id")
-    assert len(ids) == len(set(ids.tolist()))
-    assert len(ids) + one.inflight == offered
-    assert one.truth.offered["chat"] == offered
-    assert np.all(jobs.column("ended") >= jobs.column("arrived"))
-    finished = jobs.column("ending") == ENDS[Ending.FINISHED]
-    assert not np.isnan(jobs.column("ttft")[finished]).any()
-    for server in one.fleet.cluster.pools["chat"].servers.values():
-        held = server.engine.running + server.engine.waiting if server.engine is not None else 0
-        assert server.pending >= held >= 0
 
 
 def test_a_calm_fleet_finishes_everything() -> None:

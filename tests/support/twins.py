@@ -4,11 +4,14 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from controller.core.model import Decision, Lever, Target
 from controller.core.why import Why
 from routing.model import Request
-from simulator.job import Job
-from simulator.spec import EngineLimits, FleetSpec, GatewaySpec, LifeSpec, PoolSpec, PrometheusSpec
+from simulator.job import Ending, Job
+from simulator.spec import EngineLimits, FleetSpec, LifeSpec, PoolSpec, PrometheusSpec
+from simulator.truth import ENDINGS
 from simulator.twin import Twin
 
 START = 1_000_000.0
@@ -70,6 +73,16 @@ def ask(target: Target, current: float | None, final: float) -> Decision:
     return Decision(target, current, final, Why.STEADY, send=True)
 
 
-def gateway(**more: Any) -> GatewaySpec:
-    """A gateway with the strategy that most tests want."""
-    return GatewaySpec(**more)
+def conserved(one: Twin, offered: int) -> None:
+    """Every job is in flight, or ended exactly once."""
+    jobs = one.truth.jobs
+    ids = jobs.column("id")
+    assert len(ids) == len(set(ids.tolist()))
+    assert len(ids) + one.inflight == offered
+    assert one.truth.offered["chat"] == offered
+    assert np.all(jobs.column("ended") >= jobs.column("arrived"))
+    finished = jobs.column("ending") == ENDINGS.index(Ending.FINISHED)
+    assert not np.isnan(jobs.column("ttft")[finished]).any()
+    for server in one.fleet.cluster.pools["chat"].servers.values():
+        held = server.engine.running + server.engine.waiting if server.engine is not None else 0
+        assert server.pending >= held >= 0
