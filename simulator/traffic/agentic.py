@@ -29,10 +29,9 @@ class Sessions:
             raise InputError(f"{stream.file}: all prompts of traffic {stream.name!r} are above longest; raise it")
         _, self.first, self.length = np.unique(trace.group[self.rows], return_index=True, return_counts=True)
         pauses = np.diff(trace.at[self.rows], prepend=0.0)
-        pauses[self.first] = 0.0
         if stream.pause is not None:
             pauses = np.minimum(pauses, stream.pause)
-        sums = np.cumsum(pauses)
+        sums = np.cumsum(pauses)  # what stands where a session begins is taken off again
         self.at: Floats = (sums - np.repeat(sums[self.first], self.length)) / stream.speed
 
     @property

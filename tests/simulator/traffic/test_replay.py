@@ -142,6 +142,24 @@ def test_a_scaled_trace_that_lost_its_shape_is_another_trace(azure: Azure, facto
     assert np.std(tenth) / np.mean(tenth) > 0.8 * np.std(ten) / np.mean(ten)
 
 
+def test_copies_at_the_very_same_time_are_bursts_that_nobody_sent(azure: Azure) -> None:
+    part = dataclasses.replace(azure, until=600.0)
+    once = len(set(times(jobs(part)).tolist()))
+    for scaling in ("even", "independent"):
+        twice = times(jobs(dataclasses.replace(part, factor=3.0, scaling=scaling)))
+        assert len(set(twice.tolist())) > 2.99 * once
+
+
+def test_every_seed_keeps_other_requests(azure: Azure) -> None:
+    part = dataclasses.replace(azure, until=600.0, factor=0.2)
+    kept = {tuple(job.output for job in jobs(part, seed=seed)) for seed in range(8)}
+    assert 2 <= len(kept) <= 5  # of five, the first, second, ... that comes
+    others = {
+        tuple(job.output for job in jobs(dataclasses.replace(part, scaling="independent"), seed=s)) for s in (1, 2)
+    }
+    assert len(others) == 2
+
+
 def test_copies_keep_the_cv_of_the_gaps(azure: Azure) -> None:
     def cv(done: list[Job]) -> float:
         gaps = np.diff(times(done))

@@ -1,5 +1,6 @@
 """Who asks for how much: lengths, tenants, classes and prefixes of generated streams."""
 
+import dataclasses
 import itertools
 from collections import Counter
 
@@ -207,3 +208,5 @@ def test_a_conversation_never_outgrows_the_context() -> None:
     )  # fmt: skip
     lengths = {job.request.prompt_tokens for job in jobs(stream)}
     assert lengths == {300, 800, 1300, 1800}
+    long = dataclasses.replace(stream, prompt=Fixed(tokens=3000))  # a first prompt is asked whatever its length
+    assert {job.request.prompt_tokens for job in jobs(long)} == {3000}
