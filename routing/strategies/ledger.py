@@ -50,6 +50,7 @@ class Ledger:
     def open(self, entry: Entry) -> None:
         """A request has been sent. Blocks that open requests have in common are promised once."""
         request = entry.request
+        self.close(request.id)
         self._open[request.id] = entry
         self._prefill(entry.prefill_at, entry.prefill)
         pending = self._of(entry.decode_at)

@@ -38,7 +38,7 @@ class PrefixBase(Base[P]):
     def __init__(self, parameters: P) -> None:
         super().__init__(parameters)
         self.blocks = BlockMap(MOST_BLOCKS)
-        self._kv_tokens: dict[str, int] = {}
+        self._replicas: dict[str, Replica] = {}  # as their host keeps them up to date
 
     def depths(self, request: Request) -> dict[str, int]:
         """Leading blocks of the prompt that each replica is believed to hold."""
@@ -48,18 +48,19 @@ class PrefixBase(Base[P]):
         prefix = request.prefix[: self.parameters.depth]
         for name in (choice.replica, choice.prefill):
             if name:
-                tokens = min(self.parameters.cache_tokens, self._kv_tokens.get(name, MOST_BLOCKS * request.block))
+                replica, tokens = self._replicas.get(name), self.parameters.cache_tokens
+                if replica is not None and replica.kv_tokens is not None:
+                    tokens = min(tokens, replica.kv_tokens)
                 self.blocks.add(name, prefix, min(max(1, tokens // request.block), MOST_BLOCKS))
 
     def joined(self, replica: Replica, now: float) -> None:
         self.blocks.forget(replica.name)
-        if replica.kv_tokens is not None:
-            self._kv_tokens[replica.name] = replica.kv_tokens
+        self._replicas[replica.name] = replica
 
     def left(self, name: str, now: float) -> None:
         super().left(name, now)
         self.blocks.forget(name)
-        self._kv_tokens.pop(name, None)
+        self._replicas.pop(name, None)
 
     def extra(self) -> dict[str, int]:
         return {"blocks": len(self.blocks)}

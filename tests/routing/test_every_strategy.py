@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import cache
 from random import Random
 
 import pytest
@@ -14,7 +15,8 @@ from tests.support.repository import ROOT
 PARAMETERS: dict[str, dict[str, float | str | bool]] = {"direct": {"otherwise": "least-loaded"}}
 
 
-def load(count: int, rate: float, seed: int = 1, groups: int = 200) -> list[Arrival]:
+@cache
+def load(count: int, rate: float, seed: int = 1, groups: int = 200) -> tuple[Arrival, ...]:
     """Some hundred conversations with prompts and sessions of their own, some adapters, answers of 10 to 200 tokens."""
     chance, arrivals, at = Random(seed), [], 0.0
     for number in range(count):
@@ -27,7 +29,7 @@ def load(count: int, rate: float, seed: int = 1, groups: int = 200) -> list[Arri
             adapter=f"a{group % 24}", klass="chat",
         )  # fmt: skip
         arrivals.append(Arrival(at, request, output))
-    return arrivals
+    return tuple(arrivals)
 
 
 def made(name: str) -> Plant:
@@ -86,14 +88,14 @@ def test_nobody_to_send_to_is_said_not_raised(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_quarter_of_the_weight_is_a_quarter_of_the_normal_traffic(name: str) -> None:
     """A breaker that lets 25 % through must get 25 % through, by whatever the strategy goes."""
-    arrivals = load(3000, 40.0, groups=1500)  # some strategies share out keys, so there must be many
+    arrivals = load(2000, 40.0, groups=1000)  # some strategies share out keys, so there must be many
     normal = counts(made(name).run(arrivals), ())
     plant = made(name)
     plant.server("r03").replica.weight = 0.25
     less = counts(plant.run(arrivals), ())
 
     assert 0.12 < less["r03"] / normal["r03"] < 0.4
-    assert sum(less.values()) == 3000
+    assert sum(less.values()) == len(arrivals)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,9 +103,9 @@ def test_a_breaker_that_probes_by_a_small_weight_learns_even_from_a_calm_fleet(n
     """Load over weight alone gives nothing to a replica at 5 % while the others are nearly idle."""
     plant = made(name)
     plant.server("r03").replica.weight = 0.05
-    probes = counts(plant.run(load(3000, 3.0, groups=1500)), ())["r03"]
+    probes = counts(plant.run(load(2000, 3.0, groups=1000)), ())["r03"]
 
-    assert 0.2 < probes / (3000 * 0.05 / 7.05) < 2.5
+    assert 2 <= probes <= 36  # its share is 14
 
 
 @pytest.mark.parametrize("name", NAMES)
