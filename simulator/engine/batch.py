@@ -96,6 +96,8 @@ class Batch:
         return 0
 
     def blocks(self, steps: int) -> int:
+        if steps == 1:
+            return self._phase[-self.step % self._block]
         cycles, rest = divmod(steps, self._block)
         needed = cycles * self.n
         for step in range(self.step, self.step + rest):

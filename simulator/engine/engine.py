@@ -34,6 +34,7 @@ class Engine:
         self._hung = False
         self._listener: KVListener | None = None
         self._tokens = spec.kv_blocks * spec.block
+        self._impatient = spec.max_wait is not None
         self._longest = min(spec.max_context or UNBOUNDED, self._tokens)
         self._start_over(now)
 
@@ -59,8 +60,7 @@ class Engine:
         """When something may happen that others must learn, unix seconds; inf when idle."""
         if self._ended:
             return self._now
-        patience = self._scheduler.queue.patience()
-        return min(self._end, patience)
+        return min(self._end, self._scheduler.queue.patience()) if self._impatient else self._end
 
     @property
     def running(self) -> int:
@@ -230,7 +230,7 @@ class Engine:
             self._commit(self._steps, end)
             self._plan(end)
         self._now = max(self._now, now)
-        if self._scheduler.queue.patience() <= now:
+        if self._impatient:
             self._expire(now)
         if self._steps > 1:
             self._catch_up(now)
@@ -289,12 +289,15 @@ class Engine:
         self._slope = self._slow * self.spec.profile.d * scheduler.batch.n
         # After a preemption the queue was not looked at.
         self._steps = 1 if scheduler.preempted else scheduler.steps(LONGEST)
+        self._end = self._boundary(self._steps)
+        if not self._impatient:
+            return
         patience = scheduler.queue.patience()
-        if patience < self._boundary(self._steps):
+        if patience < self._end:
             # Who waits behind the one that gives up may fit where it did not.
             whole = self._within(patience)
             self._steps = whole if whole and self._boundary(whole) >= patience else whole + 1
-        self._end = self._boundary(self._steps)
+            self._end = self._boundary(self._steps)
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -314,7 +317,7 @@ class Engine:
 
     def _commit(self, steps: int, at: float) -> None:
         """The plan has ended."""
-        if self._scheduler.queue.patience() <= at:
+        if self._impatient:
             self._expire(at)
         if self._scheduler.chunks:
             self._commit_mixed(at)

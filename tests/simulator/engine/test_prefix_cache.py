@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -100,6 +101,14 @@ def test_an_answer_is_found_by_the_next_turn() -> None:
     drive(engine, [turn, follow])
     # The last token of an answer is never computed: 65 tokens are in the cache, four whole blocks.
     assert follow.cached == 64
+
+
+def test_what_is_computed_again_is_no_hit() -> None:
+    engine = Engine(spec(replace(EASY, kv_tokens=160)), 0.0)
+    jobs = [job(1, 64, 60, prefix=(1, 2, 3, 4)), job(2, 64, 60, prefix=(5, 6, 7, 8), at=0.001)]
+    done = drive(engine, jobs)
+    assert [(one.preempted, one.cached) for one in done] == [(0, 0), (1, 0)]
+    assert (engine.counts.prefix_queries, engine.counts.prefix_hits) == (128, 0)
 
 
 def test_a_cache_that_outlives_its_process() -> None:
