@@ -9,7 +9,7 @@ Predicted delay to the first token of a request with `ahead` others before it in
 with the measured mean `residence` of a request at a replica. Each class sheds on two ramps, and the larger counts:
 
     p = clamp( (d / target - delay_lo) / (delay_hi - delay_lo), 0, 1 )
-    p = clamp( (u - load_lo) / (load_hi - load_lo), 0, 1 ),   u = (in flight + queued) / cap
+    p = clamp( (u - load_lo) / (load_hi - load_lo), 0, 1 ),   u = (in flight + ahead) / cap
 
 Low classes get low ramps: they give way while the delay of the high ones is still good. The share is taken without
 chance (`thinning`). A deadline that d oversteps is refused at once: served late it costs as much and is worth nothing.

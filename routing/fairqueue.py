@@ -13,6 +13,9 @@ served, is put right when the answer's length is known, and on return from idlen
 of those that wait (else to the last one served), so that nobody saves up for a burst. Two tenants that both wait
 differ by no more than two of the largest requests. *Within a tenant*: first come, first served.
 
+A rank with a floor also keeps that share of the places when the queue is full; else those above would push it out, and
+its floor of the service would be a floor of nothing.
+
 Cost = prompt_price · prompt + output_price · expected answer, tokens. Not `fair`: all are one rank and tenant.
 """
 
@@ -66,11 +69,12 @@ class _Line(Generic[T]):
 class _Group(Generic[T]):
     """One rank while it waits. `heap` orders its tenants by counter; stale pairs are skipped."""
 
-    __slots__ = ("credit", "heap", "lines", "rank")
+    __slots__ = ("credit", "heap", "lines", "live", "rank")
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.credit = 0.0
+        self.live = 0
         self.lines: dict[str, _Line[T]] = {}
         self.heap: list[tuple[float, str]] = []
 
@@ -155,25 +159,47 @@ class FairQueue(Generic[T]):
         for entry in back:
             self._stand(entry)
 
-    def victim(self, rank: int, tenant: str) -> Entry[T] | None:
-        """Who must go for a newcomer of this rank and tenant when there is no room: the newest of the longest line in
-        the lowest rank, if that is lower than the newcomer, or the same and hogged by another tenant; else None."""
-        if not self.fair or not self._groups:
+    def victim(self, rank: int, tenant: str, length: int) -> Entry[T] | None:
+        """Who must go for a newcomer of this rank and tenant, when all `length` places are taken; None: the newcomer.
+
+        A rank keeps its floor of the places, at least one. From the lowest rank up, the first that has more than it
+        keeps gives one, if it is below the newcomer, or the newcomer's own rank has less than it keeps; in that rank
+        itself, one of a tenant that hogs it. It is the newest of the longest line that goes.
+        """
+        if not self.fair:
             return None
-        lowest = self._groups[-1]
-        name, line = max(lowest.lines.items(), key=lambda pair: (pair[1].live, pair[0]))
-        if lowest.rank > rank:
-            return line.tail()
-        own = lowest.lines.get(tenant)
-        if lowest.rank == rank and name != tenant and line.live > (own.live if own else 0) + 1:
-            return line.tail()
+        owed = self.waiting_at(rank) < self._keeps(rank, length)
+        for group in reversed(self._groups):
+            if group.rank < rank and not owed:
+                return None
+            name, line = max(group.lines.items(), key=lambda pair: (pair[1].live, pair[0]))
+            if group.rank == rank:
+                own = group.lines.get(tenant)
+                if name != tenant and line.live > (own.live if own else 0) + 1:
+                    return line.tail()
+            elif group.live > self._keeps(group.rank, length):
+                return line.tail()
         return None
+
+    def _keeps(self, rank: int, length: int) -> int:
+        floor = self._floors.get(rank, 0.0)
+        return max(1, int(floor * length)) if floor else 0
+
+    def floor(self, rank: int) -> float:
+        """The share that is guaranteed to this rank, 0..1."""
+        return self._floors.get(rank, 0.0) if self.fair else 0.0
+
+    def waiting_at(self, rank: int) -> int:
+        """How many of this rank wait; 0 in a plain queue, which knows none."""
+        if not self.fair:
+            return 0
+        return next((group.live for group in self._groups if group.rank == rank), 0)
 
     def ahead(self, rank: int) -> int:
         """How many of this rank or a higher one wait; all, in a plain queue."""
         if not self.fair:
             return self.waiting
-        return sum(line.live for group in self._groups if group.rank <= rank for line in group.lines.values())
+        return sum(group.live for group in self._groups if group.rank <= rank)
 
     def tune(self, *, fair: bool, floors: Mapping[int, float]) -> None:
         """Other rules from now on; those that wait take their new places in order of arrival."""
@@ -227,12 +253,14 @@ class FairQueue(Generic[T]):
         else:
             line.entries.append(entry)
         line.live += 1
+        group.live += 1
 
     def _leave(self, entry: Entry[T]) -> None:
         rank, tenant = entry.line
         group = self._group(rank)
         line = group.lines[tenant]
         line.live -= 1
+        group.live -= 1
         if not line.live:
             del group.lines[tenant]
             if not group.lines:

@@ -21,7 +21,7 @@ from routing.expiry import Expiry
 from routing.fairqueue import Entry, FairQueue
 from routing.fleet import Fleet
 from routing.flight import Flight
-from routing.intake import Intake
+from routing.intake import Intake, Standing
 from routing.knobs import Knobs
 from routing.load import Load
 from routing.model import Replica, Request
@@ -245,10 +245,7 @@ class Gateway:
         flight = Flight(request, now, klass, tally, self._answers.expected(request))
         self._retries.arrived()
         if self._intake.armed:
-            waiting, ahead = self._queue.waiting, self._queue.ahead(flight.rank)
-            refusal = self._intake.refusal(
-                flight, self._load.inflight, waiting, ahead, self._fleet.cap.value, self._to_first_token(flight), now
-            )
+            refusal = self._intake.refusal(flight, self._standing(flight), now)
             if isinstance(refusal, Reject):
                 tally.rejected[refusal.reason] += 1
             elif refusal is not None:
@@ -273,7 +270,7 @@ class Gateway:
             return [self._turned_away(flight, lacking, now)]
         out: list[Action] = []
         if len(self._queue) >= knobs.length:
-            victim = self._queue.victim(flight.rank, request.tenant) if knobs.length else None
+            victim = self._queue.victim(flight.rank, request.tenant, knobs.length) if knobs.length else None
             if victim is None:
                 return [self._turned_away(flight, Reason.QUEUE_FULL, now)]
             out.append(self._turned_away(victim.item, Reason.QUEUE_FULL, now))
@@ -426,6 +423,13 @@ class Gateway:
         return Cancel(flight.request.id, replica.name, Reason.LATE)
 
     # Times.
+
+    def _standing(self, flight: Flight) -> Standing:
+        inflight, queue, cap, rank = self._load.inflight, self._queue, self._fleet.cap, flight.rank
+        return Standing(
+            inflight, queue.waiting, queue.ahead(rank), queue.waiting_at(rank), cap.value, cap.full(inflight),
+            queue.floor(rank), self._to_first_token(flight),
+        )  # fmt: skip
 
     def _to_first_token(self, flight: Flight) -> float:
         """Seconds from its place to its first token."""

@@ -4,6 +4,7 @@ The first that says no is the answer. What a tenant paid for a request that a la
 that goes to a smaller model it stays paid, because it is served.
 """
 
+from dataclasses import dataclass
 from math import inf
 
 from routing.actions import Reason, Redirect, Reject
@@ -16,6 +17,21 @@ from routing.retries import RetryBudget, retry_after
 from routing.thinning import Thinner
 
 SOON = 5.0  # seconds to come again in, where nothing is known of when there will be room
+
+
+@dataclass(slots=True)
+class Standing:
+    """What a newcomer finds. Requests in flight, in the queue, there at its rank or a higher one, and at its own; the
+    concurrency cap, and whether it is reached; the floor of its rank; seconds from a place to its first token."""
+
+    inflight: int
+    queued: int
+    ahead: int
+    alike: int
+    cap: float
+    full: bool
+    floor: float
+    prefill: float
 
 
 class Intake:
@@ -44,11 +60,8 @@ class Intake:
         others = knobs.longest_prompt is not None or knobs.retries.client_budget is not None or knobs.downgrade
         self.armed = bool(self._capped or self._predicts or others)
 
-    def refusal(
-        self, flight: Flight, inflight: int, queued: int, ahead: int, cap: float, prefill: float, now: float
-    ) -> Reject | Redirect | None:
-        """Why it does not come in here; None when it does. `ahead` of it are `queued` or fewer, `prefill` is the time
-        from its place to its first token, seconds."""
+    def refusal(self, flight: Flight, there: Standing, now: float) -> Reject | Redirect | None:
+        """Why it does not come in here; None when it does."""
         knobs, request = self._knobs, flight.request
         if knobs.longest_prompt is not None and request.prompt_tokens > knobs.longest_prompt:
             return Reject(request.id, Reason.PROMPT_TOO_LONG)
@@ -56,7 +69,9 @@ class Intake:
             if request.attempt == 0:
                 self._retries.arrived()
             elif not self._retries.take(now):
-                return self._later(flight, Reason.CLIENT_RETRIES, self.drained(inflight + queued, cap))
+                return self._later(
+                    flight, Reason.CLIENT_RETRIES, self.drained(there.inflight + there.queued, there.cap)
+                )
         if self._capped:
             caps = knobs.tenants.get(request.tenant, knobs.other_tenants)
             paid = self.buckets.take(request.tenant, caps, request.prompt_tokens, flight.expected, now)
@@ -67,15 +82,28 @@ class Intake:
             return Redirect(request.id, pool)
         if not self._predicts:
             return None
-        delay = self.delay.place(inflight + ahead, cap) + prefill
+        delay = self._delay(there)
         late = knobs.admission.deadlines and request.deadline is not None and now + delay >= request.deadline
         if not late:
-            load = (inflight + queued) / cap if 0.0 < cap < inf else 0.0
+            load = (there.inflight + there.ahead) / there.cap if 0.0 < there.cap < inf else 0.0
+            if there.floor and there.full:
+                # A floor is worth nothing to a class of which nobody gets as far as the queue: one may always wait
+                # there, and more by the delay that they have on their floor, whatever the load.
+                if not there.alike:
+                    return None
+                load = 0.0 if flight.klass.delay_lo is not None else load
             share = shed(flight.klass, delay, load)
             if not self._shedding.take((request.klass, request.tenant), share):
                 return None
         self.refund(flight, now)
-        return self._later(flight, Reason.DEADLINE if late else Reason.SHED, self.drained(inflight + queued, cap))
+        reason = Reason.DEADLINE if late else Reason.SHED
+        return self._later(flight, reason, self.drained(there.inflight + there.queued, there.cap))
+
+    def _delay(self, there: Standing) -> float:
+        place = self.delay.place(there.inflight + there.ahead, there.cap)
+        if there.floor and place > 0.0:
+            place = min(place, self.delay.place(there.alike + there.cap, there.cap) / there.floor)
+        return place + there.prefill
 
     def refund(self, flight: Flight, now: float) -> None:
         """It was not served after all."""

@@ -82,7 +82,7 @@ class Klass:
     target: float | None = _knob("time to the first token that it was promised", None, unit=SECONDS, gt=0)
     delay_lo: float | None = _knob("start of the ramp on predicted delay, in targets", None, ge=0)
     delay_hi: float | None = _knob("its end", None, ge=0)
-    load_lo: float | None = _knob("start of the ramp on requests in flight and queued, in caps", None, ge=0)
+    load_lo: float | None = _knob("start of the ramp on requests in flight and ahead of it, in caps", None, ge=0)
     load_hi: float | None = _knob("its end", None, ge=0)
 
     def __post_init__(self) -> None:

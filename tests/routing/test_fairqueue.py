@@ -225,29 +225,44 @@ def test_one_set_aside_can_leave() -> None:
     assert len(queue) == 0
 
 
+def victim(queue: FairQueue[str], rank: int, tenant: str, length: int = 6) -> int | None:
+    found = queue.victim(rank, tenant, length)
+    return None if found is None else found.id
+
+
 def test_who_makes_room_is_the_newest_of_the_lowest_class_then_of_the_hog() -> None:
     queue = fair()
     for i in range(5):
         queue.push(entry(i, rank=BATCH, tenant="hog"))
     queue.push(entry(10, rank=BATCH, tenant="small"))
 
-    victim = queue.victim(CRITICAL, "anyone")
-    assert victim is not None
-    assert victim.id == 4
-    victim = queue.victim(BATCH, "small")
-    assert victim is not None
-    assert victim.id == 4
-    assert queue.victim(BATCH, "hog") is None  # nobody is pushed out for who hogs
-    empty = fair()
-    empty.push(entry(0, rank=CRITICAL, tenant="x"))
-    assert empty.victim(BATCH, "y") is None  # nor a higher class for a lower
+    assert victim(queue, CRITICAL, "anyone") == 4
+    assert victim(queue, BATCH, "small") == 4
+    assert victim(queue, BATCH, "hog") is None  # nobody is pushed out for who hogs
+    high = fair()
+    high.push(entry(0, rank=CRITICAL, tenant="x"))
+    assert victim(high, BATCH, "y", 1) is None  # nor a higher class for a lower
+
+
+def test_a_class_with_a_floor_keeps_its_part_of_a_full_queue() -> None:
+    queue = fair({BATCH: 0.2})
+    for i in range(8):
+        queue.push(entry(i, rank=CRITICAL))
+    for i in range(8, 10):
+        queue.push(entry(i, rank=BATCH))
+
+    assert victim(queue, CRITICAL, "t", 10) is None  # 2 of 10 are its own
+    queue.remove(9)
+    queue.push(entry(10, rank=CRITICAL))
+    assert victim(queue, BATCH, "t", 10) == 10  # and it takes back what it lacks
+    assert victim(queue, STANDARD, "t", 10) is None
 
 
 def test_in_a_plain_queue_nobody_is_pushed_out() -> None:
     queue: FairQueue[str] = FairQueue()
     queue.push(entry(0, rank=BATCH))
 
-    assert queue.victim(CRITICAL, "t") is None
+    assert victim(queue, CRITICAL, "t", 1) is None
 
 
 def test_rules_change_while_requests_wait() -> None:
