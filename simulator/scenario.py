@@ -12,9 +12,10 @@ from controller.core.params import Unit, param
 from simulator.engines import profile
 from simulator.foresight import Need, foresee
 from simulator.spec import FleetSpec
+from simulator.traffic import files
 from simulator.traffic.build import build
 from simulator.traffic.cast import SHEDDABLE
-from simulator.traffic.spec import Generated, Stream
+from simulator.traffic.spec import Stream
 from simulator.world import World
 
 START = 1_767_571_200.0  # 2026-01-05 00:00 UTC, a Monday: when all scenarios begin
@@ -127,9 +128,13 @@ class Scenario:
             for pool, streams in self.traffic.items()
         }  # fmt: skip
 
-    def world(self, seed: int, replicas: Mapping[str, int] | None = None) -> World:
-        """The twin; `replicas` at the start, by pool, in place of the scenario's own."""
-        return World(self.with_replicas(replicas) if replicas is not None else self, seed)
+    def world(
+        self, seed: int, replicas: Mapping[str, int] | None = None, *, start: float = START, traffic: bool = True
+    ) -> World:
+        """The twin; `replicas` at the start, by pool, in place of the scenario's own; it begins at `start`, unix
+        seconds; without `traffic` nobody asks it anything."""
+        own = self.with_replicas(replicas) if replicas is not None else self
+        return World(own if traffic else replace(own, traffic={}), seed, start)
 
     def with_replicas(self, replicas: Mapping[str, int]) -> "Scenario":
         """The same with other numbers of replicas at the start, by pool."""
@@ -140,13 +145,7 @@ class Scenario:
 
     def within(self, folder: str) -> "Scenario":
         """The same with the files that it names taken relative to `folder`."""
-        traffic = {
-            pool: tuple(
-                replace(one, file=str(Path(folder) / one.file)) if not isinstance(one, Generated) else one
-                for one in streams
-            )
-            for pool, streams in self.traffic.items()
-        }
+        traffic = {pool: tuple(files.within(one, folder) for one in streams) for pool, streams in self.traffic.items()}
         return replace(self, traffic=traffic)
 
     def contradictions(self) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
@@ -164,8 +163,9 @@ class Scenario:
                     what = f"{stream.name!r} is also a stream of {names[stream.name]}"
                     yield ("traffic", pool, number, "name"), what, "give each stream a name of its own"
                 names.setdefault(stream.name, pool)
-                if not isinstance(stream, Generated) and not Path(stream.file).is_file():
-                    yield ("traffic", pool, number, "file"), f"there is no file {stream.file}", "check the path"
+                for path, file in files.files(stream):
+                    if not Path(file).is_file():
+                        yield ("traffic", pool, number, *path), f"there is no file {file}", "check the path"
                 for field, at in (("start", stream.start), ("end", stream.end)):
                     if at is not None and at > self.duration:
                         yield ("traffic", pool, number, field), "is after the end of the run", "write an earlier time"

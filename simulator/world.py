@@ -1,13 +1,11 @@
 """A world: the twin of one scenario with one seed, with all that a scoreboard needs of the truth."""
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.job import Job
 from simulator.traffic.build import build
 from simulator.traffic.clients import Clients
 from simulator.truth import ENDINGS, Move
@@ -15,25 +13,6 @@ from simulator.twin import Twin
 
 if TYPE_CHECKING:
     from simulator.scenario import Scenario
-
-
-class Split:
-    """One stream of jobs as several, by the pool that each goes to. Ids stay unique over all pools."""
-
-    def __init__(self, jobs: Iterator[Job], pool_of: Mapping[str, str]) -> None:
-        self._jobs, self._pool_of = jobs, pool_of
-        self._ahead: dict[str, deque[Job]] = {pool: deque() for pool in pool_of.values()}
-
-    def of(self, pool: str) -> Iterator[Job]:
-        """The jobs of one pool, in order; those of others that come in between are kept for them."""
-        mine = self._ahead[pool]
-        while True:
-            while not mine:
-                job = next(self._jobs, None)
-                if job is None:
-                    return
-                self._ahead[self._pool_of[job.stream]].append(job)
-            yield mine.popleft()
 
 
 class Attempts:
@@ -78,12 +57,14 @@ class Attempts:
 class World(Twin):
     """The twin with its traffic and clients."""
 
-    def __init__(self, scenario: "Scenario", seed: int) -> None:
+    def __init__(self, scenario: "Scenario", seed: int, start: float) -> None:
         streams = [stream for some in scenario.traffic.values() for stream in some]
-        pool_of = {stream.name: pool for pool, some in scenario.traffic.items() for stream in some}
-        jobs = Split(build(streams, seed=seed, start=scenario.start, duration=scenario.duration), pool_of)
-        by_pool = {pool: jobs.of(pool) for pool in scenario.traffic}
-        super().__init__(scenario.fleet, by_pool, seed=seed, start=scenario.start, clients=Clients(streams, seed))
+        pools = len(scenario.traffic)
+        by_pool = {
+            pool: build(some, seed=seed, start=start, duration=scenario.duration, first=number, step=pools)
+            for number, (pool, some) in enumerate(scenario.traffic.items())
+        }  # ids are unique over all pools
+        super().__init__(scenario.fleet, by_pool, seed=seed, start=start, clients=Clients(streams, seed))
 
     def jobs(self) -> Attempts:
         """All attempts that have arrived so far, also those that are under way."""

@@ -9,6 +9,7 @@ from controller.cli import (
     commands_calibrate,
     commands_config,
     commands_doctor,
+    commands_fleet,
     commands_ledger,
     commands_recording,
     commands_rehearse,
@@ -34,8 +35,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for room in (
-    commands_run, commands_rehearse, commands_simulate, commands_config, commands_recording, commands_doctor, commands_ledger,
-    commands_calibrate,
+    commands_run, commands_rehearse, commands_simulate, commands_fleet, commands_calibrate, commands_config,
+    commands_recording, commands_doctor, commands_ledger,
 ):  # fmt: skip
     room.register(app)
 

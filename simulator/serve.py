@@ -1,0 +1,303 @@
+"""The twin in real time, over HTTP: what a real Prometheus scrapes and real gateways talk to.
+
+Each replica whose process serves has a port of its own, with vLLM's completions, `/metrics` and `/health`; it refuses
+connections while it loads and after it died. One more port is for whoever runs the fleet: targets for Prometheus'
+http_sd, what kube-state-metrics shows, and replica counts in the form that Governor's webhook actuator reads and
+writes.
+
+The one impure file of this room.
+"""
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from controller.core.errors import InputError
+from simulator import openai
+from simulator.job import Ending, Job
+from simulator.kube_state import INSTANCE, JOB
+from simulator.life import Stage
+from simulator.page import labels
+from simulator.server import Server
+from simulator.text import exposition
+from simulator.twin import Twin
+
+PACE = 0.01  # seconds between two looks at the twin
+FIRST_ID = 1 << 50  # ids of requests that come over HTTP begin here, far above those of traffic and its retries
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_CLUSTER = labels(job=JOB, instance=INSTANCE)
+
+
+@dataclass(slots=True)
+class _Port:
+    """The open port of one replica."""
+
+    server: Server
+    port: int
+    runner: web.AppRunner
+
+
+@dataclass(slots=True)
+class _Visits:
+    """Requests that came over HTTP and have not ended."""
+
+    jobs: dict[int, Job] = field(default_factory=dict)
+    next_id: int = FIRST_ID
+
+
+class FleetServer:
+    """Serves a twin on `host`, the fleet's own port being `port` and those of its replicas the next ones. `clock` gives
+    the twin's time in unix seconds; nobody else may let its time pass meanwhile."""
+
+    def __init__(self, twin: Twin, host: str, port: int, clock: Callable[[], float]) -> None:
+        self._twin, self._host, self._port, self._clock = twin, host, port, clock
+        self._ports: dict[str, _Port] = {}
+        self._visits = _Visits()
+        self._pulse = asyncio.Event()
+        self._written: dict[str, float] = {}  # by pool: the newest order that was taken, unix seconds of its sender
+
+    async def run(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
+        """Serve until `stop`; `ready` is called once all is open. Raises InputError when a port is not to be had."""
+        routes = [
+            web.get("/targets", self._targets),
+            web.get("/metrics", self._cluster),
+            web.get("/health", _health),
+            web.get("/replicas", self._replicas),
+            web.post("/replicas", self._scale),
+        ]
+        own = await self._open(routes, self._port)
+        try:
+            self._now()
+            await self._follow()
+            ready()
+            while not stop.is_set():
+                self._now()
+                await self._follow()
+                pulse, self._pulse = self._pulse, asyncio.Event()
+                pulse.set()
+                await asyncio.sleep(PACE)
+        finally:
+            # Open streams get no more tokens, and are cut off after the time-out of their port.
+            await asyncio.gather(own.cleanup(), *(port.runner.cleanup() for port in self._ports.values()))
+
+    def _now(self) -> float:
+        """Let time pass until the present."""
+        now = max(self._clock(), self._twin.now)
+        self._twin.advance(now)
+        return now
+
+    # --- ports -------------------------------------------------------------------------------------------------------
+
+    async def _open(self, routes: Iterable[web.RouteDef], port: int) -> web.AppRunner:
+        application = web.Application(client_max_size=1 << 26)
+        application.add_routes(routes)
+        runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._host, port).start()
+        except (OSError, OverflowError) as error:
+            await runner.cleanup()
+            raise InputError(f"{self._host}:{port} cannot be served on: {error}; choose another --port") from error
+        return runner
+
+    async def _follow(self) -> None:
+        """Open and close ports as processes begin and end."""
+        serving = {
+            server.name: server
+            for pool in self._twin.fleet.cluster.pools.values()
+            for server in pool.servers.values()
+            if server.engine is not None
+        }
+        for name in [name for name in self._ports if name not in serving]:
+            await self._ports.pop(name).runner.cleanup()
+        taken = {port.port for port in self._ports.values()}
+        for name, server in serving.items():
+            if name in self._ports:
+                continue
+            port = next(number for number in range(self._port + 1, 1 << 17) if number not in taken)
+            taken.add(port)
+            self._ports[name] = _Port(server, port, await self._open(self._routes(server), port))
+
+    def _routes(self, server: Server) -> list[web.RouteDef]:
+        def bound(handler: Callable[[Server, web.Request], Awaitable[web.StreamResponse]]) -> Any:
+            async def handle(request: web.Request) -> web.StreamResponse:
+                return await handler(server, request)
+
+            return handle
+
+        return [
+            web.get("/health", _health),
+            web.get("/metrics", bound(self._metrics)),
+            web.get("/v1/models", bound(self._models)),
+            web.post("/v1/completions", bound(self._completions)),
+            web.post("/v1/chat/completions", bound(self._chat)),
+        ]
+
+    # --- one replica -------------------------------------------------------------------------------------------------
+
+    async def _metrics(self, server: Server, request: web.Request) -> web.StreamResponse:
+        self._now()
+        self._twin.fleet.refresh(server)
+        page = server.page()
+        if page is None:
+            raise web.HTTPServiceUnavailable
+        return web.Response(text=exposition(page, server.target), headers={"Content-Type": _TEXT})
+
+    async def _models(self, server: Server, request: web.Request) -> web.StreamResponse:
+        return web.json_response({"object": "list", "data": [{"id": self._model(server), "object": "model"}]})
+
+    async def _completions(self, server: Server, request: web.Request) -> web.StreamResponse:
+        return await self._answer(server, request, chat=False)
+
+    async def _chat(self, server: Server, request: web.Request) -> web.StreamResponse:
+        return await self._answer(server, request, chat=True)
+
+    def _model(self, server: Server) -> str:
+        return self._twin.fleet.spec.pools[server.pool].model_name or server.pool
+
+    async def _answer(self, server: Server, request: web.Request, *, chat: bool) -> web.StreamResponse:
+        raw = await request.read()
+        self._visits.next_id += 1
+        try:
+            order = openai.parse(raw, self._visits.next_id, self._model(server), chat=chat, headers=request.headers)
+        except openai.BadRequest as bad:
+            return _refusal(str(bad), "BadRequestError", 400)
+        now = self._now()
+        job = Job(order.request, order.request.max_tokens, now)
+        self._twin.fleet.visit(job, server)
+        try:
+            if order.stream:
+                return await self._stream(server, request, order, job)
+            while job.ending is None:
+                await self._look(server)
+            return self._over(order, job)
+        finally:
+            if job.ending is None:
+                self._now()
+                self._twin.fleet.leave(job, server)
+
+    async def _stream(self, server: Server, request: web.Request, order: openai.Order, job: Job) -> web.StreamResponse:
+        while job.ending is None and not self._made(server, job):
+            await self._look(server)
+        if job.ending not in (None, Ending.FINISHED):
+            return self._over(order, job)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await response.prepare(request)
+        answer, made = openai.Answer(order, job.arrived), 0
+        while True:
+            ending = _ending(job)
+            tokens = job.output if ending is Ending.FINISHED else self._made(server, job)
+            if tokens > made:
+                await response.write(answer.chunk(made, tokens).encode())
+                made = tokens
+            if ending is not None:
+                break
+            await self._look(server)
+        if ending is not Ending.FINISHED:
+            # The status has gone out with the first token: a stream that ends early is a broken connection.
+            if request.transport is not None:
+                request.transport.abort()
+            return response
+        await response.write(answer.end(made).encode())
+        await response.write_eof()
+        return response
+
+    async def _look(self, server: Server) -> None:
+        """Wait for the next pulse, and bring the replica to the present."""
+        await self._pulse.wait()
+        self._twin.fleet.refresh(server)
+
+    def _made(self, server: Server, job: Job) -> int:
+        return (server.engine.made(job.request.id) or 0) if server.engine is not None else 0
+
+    def _over(self, order: openai.Order, job: Job) -> web.Response:
+        """The answer that is no stream, or why there is none."""
+        if job.ending is Ending.FINISHED:
+            return web.Response(
+                text=openai.Answer(order, job.arrived).whole(job.output), content_type="application/json"
+            )
+        if job.ending is Ending.REJECTED and job.why.endswith("(HTTP 400)"):
+            return _refusal(job.why, "BadRequestError", 400)
+        if job.ending is Ending.REJECTED:
+            return _refusal(job.why, "ServiceUnavailableError", 503)
+        return _refusal(job.why, "InternalServerError", 500)
+
+    # --- the fleet ---------------------------------------------------------------------------------------------------
+
+    async def _targets(self, request: web.Request) -> web.StreamResponse:
+        """For Prometheus' http_sd_configs. Replicas that were discovered and do not serve yet have port 1: nobody is
+        there."""
+        self._now()
+        found = [
+            {
+                "targets": [f"{self._host}:{self._ports[server.name].port if server.name in self._ports else 1}"],
+                "labels": dict(server.target),
+            }
+            for pool in self._twin.fleet.cluster.pools.values()
+            for server in pool.servers.values()
+            if server.life.stage not in (Stage.REQUESTED, Stage.PROVISIONING)
+        ]
+        cluster = {"targets": [f"{self._host}:{self._port}"], "labels": dict(_CLUSTER)}
+        return web.json_response([*found, cluster])
+
+    async def _cluster(self, request: web.Request) -> web.StreamResponse:
+        self._now()
+        page = self._twin.fleet.cluster.page()
+        return web.Response(text=exposition(page, _CLUSTER), headers={"Content-Type": _TEXT})
+
+    async def _replicas(self, request: web.Request) -> web.StreamResponse:
+        """What Governor's webhook actuator reads."""
+        self._now()
+        rows = [
+            {"pool": pool.name, "lever": "replicas", "member": "", "value": pool.wanted, "ready": len(pool.ready())}
+            for pool in self._twin.fleet.cluster.pools.values()
+        ]
+        return web.json_response({"targets": rows})
+
+    async def _scale(self, request: web.Request) -> web.StreamResponse:
+        """What Governor's webhook actuator writes. An order that is older than one that was taken changes nothing."""
+        try:
+            order = json.loads(await request.read())
+            pool, lever, value, at = order["pool"], order["lever"], order["value"], float(order["at"])
+        except (ValueError, KeyError, TypeError) as bad:
+            return _refusal(f"needs pool, lever, value and at: {bad}", "BadRequestError", 400)
+        known = self._twin.fleet.cluster.pools
+        if pool not in known or lever != "replicas":
+            return _refusal(f"there is no {pool}/{lever}; pools are {', '.join(known)}", "NotFoundError", 404)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or value < 0 or value != int(value):
+            return _refusal(f"{value!r} is no number of replicas", "BadRequestError", 422)
+        if at >= self._written.get(pool, at):
+            self._written[pool] = at
+            self._twin.fleet.cluster.scale(pool, int(value), self._now())
+        return web.json_response({"value": known[pool].wanted})
+
+
+def _ending(job: Job) -> Ending | None:
+    """Read anew: the twin writes it."""
+    return job.ending
+
+
+async def _health(_: web.Request) -> web.StreamResponse:
+    return web.Response()
+
+
+def _refusal(message: str, kind: str, status: int) -> web.Response:
+    return web.Response(text=openai.error(message, kind, status), status=status, content_type="application/json")
+
+
+def serve(twin: Twin, host: str, port: int, ready: Callable[[], None]) -> None:
+    """Serve a twin that begins now, until SIGINT or SIGTERM. Raises InputError when a port is not to be had."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(sign, stop.set)
+        await FleetServer(twin, host, port, time.time).run(stop, ready)
+
+    asyncio.run(main())
