@@ -1,6 +1,6 @@
 """Disturbances at work: each is put on the agenda, and undone when its time is over.
 
-Of two that overlap on the same thing the end of either ends it.
+Of two that overlap on the same thing the end of either ends both.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,13 @@ from simulator.disturbances import (
 from simulator.front import Front
 from simulator.scrape import Prometheus
 from simulator.server import Server
+from simulator.spec import FleetSpec
 
 
 class World(Protocol):
     """What can be disturbed."""
 
+    spec: FleetSpec
     agenda: Agenda
     cluster: Cluster
     prometheus: Prometheus
@@ -53,7 +55,7 @@ class Disturber:
         if isinstance(one, Rollout):
             cluster.roll_out(one.pool, one.version, one.factor, now)
         elif isinstance(one, Quota):
-            usual = cluster.pools[one.pool].quota if one.pool else cluster.gpus
+            usual = cluster.pools[one.pool].spec.quota if one.pool else self._world.spec.gpus
             cluster.limit(one.pool, one.limit, now)
             self._later(one.duration, now, lambda at: cluster.limit(one.pool, usual, at))
         elif isinstance(one, PullFailure):
@@ -76,7 +78,7 @@ class Disturber:
     def _slow(self, one: SlowNetwork, slower: tuple[float, float]) -> None:
         for name, front in self._world.fronts.items():
             if one.pool in ("", name):
-                front.slower = slower
+                front.courier.slower = slower
 
     def _blind(self, one: MetricsOutage, blind: bool) -> None:
         if not one.pool:

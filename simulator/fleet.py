@@ -46,7 +46,8 @@ class Fleet:
         memory = {name: pool.limits.memory_tokens for name, pool in spec.pools.items()}
         own = {name: pool.gateway for name, pool in spec.pools.items() if not pool.behind}
         self.fronts = {name: Front(name, gateway, memory, self.agenda, self, seed) for name, gateway in own.items()}
-        self._front_of = {name: self.fronts[pool.behind or name] for name, pool in spec.pools.items()}
+        self.front_of = {name: self.fronts[pool.behind or name] for name, pool in spec.pools.items()}
+        self._homes: dict[int, str] = {}  # where jobs came in that were sent to another pool
         self._traffic = [_Stream(self.fronts[name], iter(some)) for name, some in jobs.items()]
         self._discover(JOB, labels(job=JOB, instance=INSTANCE), self._scrape_kubernetes)
         self.cluster.begin(start)
@@ -97,28 +98,30 @@ class Fleet:
 
     def visit(self, job: Job, server: Server) -> None:
         """A job comes straight to a replica now, past the gateway; its end is written on it."""
-        front = self._front_of[server.pool]
+        front = self.front_of[server.pool]
         self._offered(front)
         front.visit(job, server, self.now)
 
     def leave(self, job: Job, server: Server) -> None:
         """The client of a visit goes away now."""
-        self._front_of[server.pool].leave(job, self.now)
+        self.front_of[server.pool].leave(job, self.now)
 
     def refresh(self, server: Server) -> None:
         """Bring one replica to the present, for who looks at it from outside."""
-        self._front_of[server.pool].advance(server, self.now)
+        self.front_of[server.pool].advance(server, self.now)
 
-    def redirect(self, pool: str, job: Job, now: float) -> None:
+    def redirect(self, pool: str, to: str, job: Job, now: float) -> None:
         """See ``front.World``."""
-        self._front_of[pool].arrive(job, now)
+        self._homes.setdefault(job.request.id, pool)
+        self.front_of[to].arrive(job, now)
 
     def ended(self, pool: str, job: Job, now: float, retry_after: float | None) -> None:
         """See ``front.World``."""
+        home = self._homes.pop(job.request.id, pool) if job.degraded else pool
         again = self._clients.again(job, now, retry_after) if self._clients is not None else None
-        self.truth.jobs.add(pool, job, again is not None)
+        self.truth.jobs.add(home, job, again is not None)
         if again is not None:
-            self.agenda.at(again.arrived, partial(self._arrive, self.fronts[pool], again))
+            self.agenda.at(again.arrived, partial(self._arrive, self.fronts[home], again))
 
     # --- replicas ----------------------------------------------------------------------------------------------------
 
@@ -137,15 +140,15 @@ class Fleet:
 
     def serves(self, server: Server, now: float) -> None:
         """See ``cluster.Watcher``."""
-        self._front_of[server.pool].joined(server, _ability(self.spec.pools[server.pool], server), now)
+        self.front_of[server.pool].joined(server, _ability(self.spec.pools[server.pool], server), now)
 
     def drains(self, server: Server, now: float) -> None:
         """See ``cluster.Watcher``."""
-        self._front_of[server.pool].drain(server, now)
+        self.front_of[server.pool].drain(server, now)
 
     def stops(self, server: Server, now: float) -> None:
         """See ``cluster.Watcher``."""
-        self._front_of[server.pool].stopped(server, now)
+        self.front_of[server.pool].stopped(server, now)
 
     def vanished(self, server: Server, now: float) -> None:
         """See ``cluster.Watcher``."""
@@ -153,7 +156,7 @@ class Fleet:
 
     def woken(self, server: Server, now: float) -> None:
         """See ``cluster.Watcher``."""
-        self._front_of[server.pool].advance(server, now)
+        self.front_of[server.pool].advance(server, now)
 
     # --- scrapes -----------------------------------------------------------------------------------------------------
 
@@ -164,7 +167,7 @@ class Fleet:
         prometheus = self.prometheus
         page = None
         if not prometheus.fails(server.name) and server.pool not in self.blind:
-            self._front_of[server.pool].advance(server, now)
+            self.front_of[server.pool].advance(server, now)
             page = server.page()
         self.agenda.at(prometheus.scraped(server.name, page, now), partial(self._scrape, server))
 

@@ -23,7 +23,7 @@ from simulator.truth import Move, Truth
 
 class Twin:
     """Implements ``ports.Actuator``. `jobs` come in order of their arrival, by the pool that they come to; one stream
-    without a pool goes to the first. `start` is unix seconds."""
+    without a pool goes to the first. Ids differ over all pools. `start` is unix seconds."""
 
     def __init__(
         self, spec: FleetSpec, jobs: Mapping[str, Iterable[Job]] | Iterable[Job], *, seed: int, start: float,
@@ -98,12 +98,16 @@ class Twin:
                 pool = fleet.cluster.pools[target.pool]
                 state = TargetState(float(pool.wanted), float(len(pool.ready())), _pending(pool))
             else:
-                state = TargetState(self._settings[target.pool].get(target))
+                state = TargetState(self._setting(target).get(target))
         except KeyError:
             return TargetState(None, error=f"{target}: the twin has no such pool")
         except ValueError as error:
             return TargetState(None, error=str(error))
         return dataclasses.replace(state, last_outcome=self._outcomes.get(target), last_change=self._moved.get(target))
+
+    def _setting(self, target: Target) -> Setting:
+        """The set-points of the gateway in front of a pool."""
+        return self._settings[self.fleet.front_of[target.pool].pool]
 
     def _apply(self, decision: Decision) -> Applied:
         target, final = decision.target, decision.final
@@ -122,10 +126,10 @@ class Twin:
             self.fleet.cluster.scale(target.pool, int(final), now)
         else:
             try:
-                knobs = self._settings[target.pool].put(target, final)
+                knobs = self._setting(target).put(target, final)
             except ValueError as error:
                 return self._told(target, Outcome.REFUSED, str(error))
-            self.fleet.fronts[target.pool].tune(knobs, now)
+            self.fleet.front_of[target.pool].tune(knobs, now)
         self._moved[target] = now
         self.truth.moves.append(Move(now, target, state.accepted, final))
         return self._told(target, Outcome.DONE, f"{state.accepted:g} → {final:g}")
