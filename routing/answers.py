@@ -8,6 +8,7 @@ quantiles and an error of its own, for a strategy that must not overrun a memory
 from routing.model import Request
 
 GAIN = 0.04
+MANY = 10_000  # means that are kept; then they are learned anew
 
 
 class Answers:
@@ -29,5 +30,7 @@ class Answers:
         """The length of an answer that came to its end."""
         key = (request.klass, request.tenant)
         mean = self._means.get(key, self._all)
+        if len(self._means) > MANY:
+            self._means.clear()
         self._means[key] = output_tokens if mean is None else mean + GAIN * (output_tokens - mean)
         self._all = output_tokens if self._all is None else self._all + GAIN * (output_tokens - self._all)

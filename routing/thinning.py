@@ -7,6 +7,8 @@ in a class: one debt for all would, at a share of a half, hit the same one of tw
 
 from routing.hashing import text_hash, unit
 
+MANY = 10_000  # keys that are remembered; then all start anew, at their phases
+
 
 class Thinner:
     """Takes a share of each key's requests."""
@@ -23,6 +25,8 @@ class Thinner:
             return True
         debt = self._debts.get(key)
         if debt is None:
+            if len(self._debts) >= MANY:
+                self._debts.clear()
             debt = unit(text_hash("\0".join((self._salt, *key))))
         debt += share
         taken = debt >= 1.0
