@@ -67,15 +67,6 @@ class Histogram:
             low += 1
         self.buckets[low] += times * (length - seen)
 
-    def quantile(self, q: float) -> float:
-        """The edge of the bucket that holds the quantile; inf beyond all edges, 0 of nothing."""
-        left = q * self.count
-        for index, inside in enumerate(self.buckets):
-            left -= inside
-            if left <= 0 and self.count:
-                return self.edges[index] if index < len(self.edges) else float("inf")
-        return 0.0
-
 
 class Counts:
     """One engine process. Histograms of time in seconds; those observed at the end of a request are of finished ones
@@ -111,3 +102,14 @@ class Counts:
         self.aborted = 0
         self.timed_out = 0
         self.rejected = 0
+
+    def ended(self, queued: float, scheduled: float, first: float, last: float, prompt: int, output: int) -> None:
+        """A request has finished. When it came, was first scheduled, had its first and its last token, unix seconds."""
+        self.e2e.add(last - queued)
+        self.queue_time.add(scheduled - queued)
+        self.prefill_time.add(first - scheduled)
+        self.decode_time.add(last - first)
+        self.inference_time.add(last - scheduled)
+        self.tpot.add((last - first) / (output - 1) if output > 1 else 0.0)  # 0 for one token, as vLLM has it
+        self.request_prompt_tokens.add(prompt)
+        self.request_generation_tokens.add(output)

@@ -6,10 +6,13 @@ only decode are one plan, as long as nobody joins or leaves: k steps last k*firs
 """
 
 from collections.abc import Callable
-from math import inf, sqrt
+from math import inf
 
+from routing.model import Request
 from simulator.engine.counts import Counts
+from simulator.engine.gauges import Gauges
 from simulator.engine.kv import KVListener
+from simulator.engine.macro import end_of, ended_by
 from simulator.engine.scheduler import Scheduler
 from simulator.engine.sequence import Leg, Sequence, State
 from simulator.engine.spec import UNBOUNDED, EngineSpec
@@ -18,7 +21,7 @@ from simulator.job import Ending, Job
 LONGEST = 1 << 30  # steps of a plan
 
 
-class Engine:
+class Engine(Gauges):
     """One replica of an LLM engine, batching as vLLM V1 does.
 
     Calls come in order of time. `advance` answers with the jobs that ended by themselves; those that the caller
@@ -42,7 +45,7 @@ class Engine:
         self.counts = Counts(min(self._longest, 1_000_000))
         self._scheduler = Scheduler(self.spec, self.counts, stepping=self._stepping)
         self._scheduler.pool.listener = self._listener
-        self._sequences: dict[int, Sequence] = {}  # by id of the job
+        self._sequences = {}
         self._ended: list[Job] = []
         self._serial = 0
         self._now = now
@@ -61,47 +64,6 @@ class Engine:
         if self._ended:
             return self._now
         return min(self._end, self._scheduler.queue.patience()) if self._impatient else self._end
-
-    @property
-    def running(self) -> int:
-        """Requests in the batch."""
-        return self._scheduler.running
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait, preempted ones included."""
-        return self._scheduler.queue.count
-
-    @property
-    def waiting_tokens(self) -> int:
-        """Prompt tokens of those that wait."""
-        return self._scheduler.queue.tokens
-
-    @property
-    def kv_used(self) -> int:
-        """Tokens of the KV blocks in use. Blocks that only the prefix cache holds are free."""
-        pool = self._scheduler.pool
-        return (pool.total - pool.free) * self.spec.block
-
-    @property
-    def kv_usage(self) -> float:
-        """0..1."""
-        pool = self._scheduler.pool
-        return (pool.total - pool.free) / pool.total if pool.total else 0.0
-
-    def made(self, id: int) -> int | None:  # noqa: A002 - the contract's word
-        """Tokens of a job's answer so far, as of the last call; None when it is not here (any more)."""
-        sequence = self._sequences.get(id)
-        if sequence is None:
-            return None
-        if sequence.state is State.DECODE:
-            return self._scheduler.batch.context_of(sequence) - sequence.prompt + 1
-        return sequence.made
-
-    @property
-    def adapters(self) -> tuple[str, ...]:
-        """LoRA adapters that are loaded, the least recently used first."""
-        return self._scheduler.loaded
 
     @property
     def listener(self) -> KVListener | None:
@@ -151,16 +113,11 @@ class Engine:
         request = job.request
         if job.sent_at is None:
             job.sent_at = now
-        asked = request.prompt_tokens + request.max_tokens
-        if asked > self._longest:
-            self._refuse(job, f"a context of {asked} tokens is longer than {self._longest} (HTTP 400)")
-            return
-        if request.prompt_tokens < 1:
-            self._refuse(job, "an empty prompt (HTTP 400)")
-            return
-        queue = self._scheduler.queue
-        if self.spec.max_queue is not None and queue.count >= self.spec.max_queue and self._full():
-            self._refuse(job, f"{queue.count} requests wait already (HTTP 503)")
+        why = self._unfit(request)
+        if why:
+            job.ending, job.why, job.ended_at = Ending.REJECTED, why, now
+            self.counts.rejected += 1
+            self._ended.append(job)
             return
         if request.id in self._sequences:
             raise ValueError(f"job {request.id} is here already; an attempt needs an id of its own")
@@ -171,19 +128,23 @@ class Engine:
         # Priority, then arrival, in one number.
         sequence = Sequence(job, (request.priority << 48) + self._serial, output, now, leg, long)
         self._sequences[request.id] = sequence
-        queue.push(sequence)
+        self._scheduler.queue.push(sequence)
         if not self._steps:
             self._plan(now)
         elif self._steps > 1:
             self._cut()
 
-    def _full(self) -> bool:
-        return self._scheduler.running >= self.spec.max_num_seqs or self._scheduler.queue.count > 0
-
-    def _refuse(self, job: Job, why: str) -> None:
-        job.ending, job.why, job.ended_at = Ending.REJECTED, why, self._now
-        self.counts.rejected += 1
-        self._ended.append(job)
+    def _unfit(self, request: Request) -> str:
+        """Why a request is refused, with the status that its client gets; empty when it is not."""
+        asked = request.prompt_tokens + request.max_tokens
+        if asked > self._longest:
+            return f"a context of {asked} tokens is longer than {self._longest} (HTTP 400)"
+        if request.prompt_tokens < 1:
+            return "an empty prompt (HTTP 400)"
+        limit, waiting = self.spec.max_queue, self.waiting
+        if limit is not None and waiting >= limit and (waiting or self.running >= self.spec.max_num_seqs):
+            return f"{waiting} requests wait already (HTTP 503)"
+        return ""
 
     def cancel(self, id: int, now: float, ending: Ending = Ending.ABORTED) -> bool:  # noqa: A002 - the contract's word
         """Take a job back. False when it is not here (any more): then it has ended or never came."""
@@ -237,20 +198,11 @@ class Engine:
 
     def _boundary(self, steps: int) -> float:
         """The end of the plan's step number `steps`."""
-        return self._start + steps * self._first + self._slope * (steps * (steps - 1) // 2)
+        return end_of(self._start, self._first, self._slope, steps)
 
     def _within(self, now: float) -> int:
         """How many steps of the plan have ended by `now`."""
-        elapsed = now - self._start
-        if elapsed < self._first:
-            return 0
-        linear = self._first - self._slope / 2
-        done = min(self._steps, int(2 * elapsed / (linear + sqrt(linear * linear + 2 * self._slope * elapsed))))
-        while done < self._steps and self._boundary(done + 1) <= now:
-            done += 1
-        while done > 0 and self._boundary(done) > now:
-            done -= 1
-        return done
+        return ended_by(self._start, self._first, self._slope, self._steps, now)
 
     def _catch_up(self, now: float) -> None:
         """Take the steps of the plan that have ended; the rest of the plan stays, and so does its end."""
@@ -377,15 +329,7 @@ class Engine:
         del self._sequences[job.request.id]
         self._scheduler.release(sequence, sequence.prompt + output - 1)
         sequence.state = State.GONE
-        first, scheduled, queued = sequence.first_at, sequence.scheduled_at, sequence.queued_at
-        counts.e2e.add(at - queued)
-        counts.queue_time.add(scheduled - queued)
-        counts.prefill_time.add(first - scheduled)
-        counts.decode_time.add(at - first)
-        counts.inference_time.add(at - scheduled)
-        counts.tpot.add((at - first) / (output - 1) if output > 1 else 0.0)
-        counts.request_prompt_tokens.add(sequence.prompt)
-        counts.request_generation_tokens.add(output)
+        counts.ended(sequence.queued_at, sequence.scheduled_at, sequence.first_at, at, sequence.prompt, output)
         counts.finished["length" if output >= job.request.max_tokens or sequence.leg is Leg.PREFILL else "stop"] += 1
         if sequence.leg is Leg.PREFILL:
             self.prefilled.append(job)

@@ -125,11 +125,3 @@ class Pool:
                 queue[entry] = None
                 free += entry.size
         self.free += free
-
-    def clear(self) -> None:
-        """As after a start."""
-        self.free = self._blank = self.total
-        self._known.clear()
-        self._queue.clear()
-        if self.listener is not None:
-            self.listener.cleared()

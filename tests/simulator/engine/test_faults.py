@@ -88,3 +88,16 @@ def test_first_tokens_are_told_as_they_come() -> None:
     drive(engine, [job(1, 10, 3), job(2, 10, 3, at=0.005)])
     assert [number for number, _ in heard] == [1, 2]
     assert [at for _, at in heard] == pytest.approx([0.020, 0.040])
+
+
+def test_the_answer_so_far_is_told_in_the_middle_of_a_macro_step() -> None:
+    engine = Engine(spec(), 0.0)
+    engine.submit(job(1, 10, 11), 0.0)
+    engine.submit(job(2, 10, 11), 0.0)
+    told = []
+    for at in (0.005, 0.025, 0.055):
+        engine.advance(at)
+        told.append((engine.made(1), engine.made(2), engine.made(3)))
+    assert told == [(0, 0, None), (1, 0, None), (3, 2, None)]
+    settle(engine)
+    assert engine.made(1) is None

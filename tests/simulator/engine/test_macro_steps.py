@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from controller.core.step_model import Profile
 from simulator.engine.counts import Counts, Histogram
 from simulator.engine.engine import Engine
+from simulator.engine.macro import end_of, ended_by
 from simulator.engine.sequence import Leg
 from simulator.engine.spec import Adapters, EngineSpec, Isolation
 from simulator.job import Ending, Job
@@ -162,6 +163,15 @@ def test_a_scrape_in_the_middle_of_a_macro_step_that_sees_nothing() -> None:
     assert engine.counts.itl.count == 49
     assert engine.kv_used == 96  # 32 + 49 tokens, in blocks
     assert engine.next_at == pytest.approx(1.0)
+
+
+@given(st.floats(0.0, 2e9), st.floats(1e-4, 10.0), st.floats(0.0, 1e-2), st.integers(1, 5000), st.floats(0.0, 1.2))
+def test_a_step_that_ends_twice_or_never(start: float, first: float, slope: float, steps: int, share: float) -> None:
+    now = start + share * (end_of(start, first, slope, steps) - start)
+    done = ended_by(start, first, slope, steps, now)
+    assert 0 <= done <= steps
+    assert done == 0 or end_of(start, first, slope, done) <= now
+    assert done == steps or end_of(start, first, slope, done + 1) > now
 
 
 @given(

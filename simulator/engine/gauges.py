@@ -1,0 +1,54 @@
+"""What an engine shows of itself at any time, as of the last call."""
+
+from simulator.engine.scheduler import Scheduler
+from simulator.engine.sequence import Sequence, State
+from simulator.engine.spec import EngineSpec
+
+
+class Gauges:
+    """Gauges of one engine. Blocks that only the prefix cache holds are free, as in vLLM."""
+
+    spec: EngineSpec
+    _scheduler: Scheduler
+    _sequences: dict[int, Sequence]  # by id of the job
+
+    @property
+    def running(self) -> int:
+        """Requests in the batch."""
+        return self._scheduler.running
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait, preempted ones included."""
+        return self._scheduler.queue.count
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Prompt tokens of those that wait."""
+        return self._scheduler.queue.tokens
+
+    @property
+    def kv_used(self) -> int:
+        """Tokens of the KV blocks in use."""
+        pool = self._scheduler.pool
+        return (pool.total - pool.free) * self.spec.block
+
+    @property
+    def kv_usage(self) -> float:
+        """0..1."""
+        pool = self._scheduler.pool
+        return (pool.total - pool.free) / pool.total if pool.total else 0.0
+
+    def made(self, id: int) -> int | None:  # noqa: A002 - the contract's word
+        """Tokens of a job's answer so far, as of the last call; None when it is not here (any more)."""
+        sequence = self._sequences.get(id)
+        if sequence is None:
+            return None
+        if sequence.state is State.DECODE:
+            return self._scheduler.batch.context_of(sequence) - sequence.prompt + 1
+        return sequence.made
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """LoRA adapters that are loaded, the least recently used first."""
+        return self._scheduler.loaded
