@@ -87,6 +87,10 @@ class Desk:
         flight = Flight(request, now, klass, tally, self._answers.expected(request))
         self._retries.arrived()
         if self._intake.armed:
+            if not self.knobs.queue.hold and self._fleet.lacks(request) is Reason.NO_MATCH:
+                tally.rejected[Reason.NO_MATCH] += 1
+                out.append(Reject(request.id, Reason.NO_MATCH))
+                return out
             refusal = self._intake.refusal(flight, self._standing(flight), now)
             if isinstance(refusal, Reject):
                 tally.rejected[refusal.reason] += 1

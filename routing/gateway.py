@@ -1,8 +1,8 @@
 """The gateway: laws and a strategy composed into one machine that does no I/O. Its host tells it what happens and when,
 and does what it answers.
 
-A request that arrives is, in this order: too long or not; one retry too many of its client or not; servable by some
-replica here or not; paid for from its tenant's buckets; sent to a smaller model; admitted by its class; sent at once
+A request that arrives is, in this order: servable by some replica here or not; too long or not; one retry too many of
+its client or not; paid for from its tenant's buckets; sent to a smaller model; admitted by its class; sent at once
 while the concurrency cap leaves room, else queued. Each that arrived ends exactly once: finished, gone (its client
 left), rejected, dropped from the queue, cancelled at its replica, failed, or redirected to another pool. Events that
 come twice, or late, or about an attempt that is over, change nothing.

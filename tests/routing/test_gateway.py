@@ -120,6 +120,16 @@ def test_what_nobody_here_can_serve_is_told_so_even_when_there_is_a_queue() -> N
     assert made.queued == 1
 
 
+def test_capability_match_comes_first_of_all() -> None:
+    """What could never be served costs its tenant nothing, and counts in no share of what is shed."""
+    caps = Tenant(tokens_per_s=1.0, token_burst=150.0)
+    made = gateway(Knobs(other_tenants=caps, longest_prompt=50), model="llama")
+
+    assert reason(made.arrive(request(0, model="mistral", tenant="t"), 0.0)) is Reason.NO_MATCH
+    assert made.tenant_levels(0.0) == {}
+    assert made.counts().total.rejected == {Reason.NO_MATCH: 1}
+
+
 def test_no_replica_refuses_unless_told_to_hold() -> None:
     made = gateway(CAPPED, replicas=0)
     assert reason(made.arrive(request(0), 0.0)) is Reason.NO_CAPACITY
