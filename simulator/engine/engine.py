@@ -49,6 +49,9 @@ class Engine(Gauges):
         self._ended: list[Job] = []
         self._serial = 0
         self._now = now
+        self._origin = now  # of the plan, with its first step ...
+        self._opening = 0.0
+        self._done = 0  # ... and the steps taken since, so that looking in between moves no boundary by a rounding
         self._start = now
         self._end = inf
         self._first = 0.0
@@ -101,6 +104,7 @@ class Engine(Gauges):
         elif self._steps:
             self._end = self._now + self._left
             self._first = self._end - self._start
+            self._begin(self._start, self._first)
         else:
             self._plan(self._now)
 
@@ -197,29 +201,35 @@ class Engine(Gauges):
             self._catch_up(now)
 
     def _boundary(self, steps: int) -> float:
-        """The end of the plan's step number `steps`."""
-        return end_of(self._start, self._first, self._slope, steps)
+        """The end of step number `steps` of those that are left of the plan."""
+        return end_of(self._origin, self._opening, self._slope, self._done + steps)
 
     def _within(self, now: float) -> int:
-        """How many steps of the plan have ended by `now`."""
-        return ended_by(self._start, self._first, self._slope, self._steps, now)
+        """How many steps of those that are left of the plan have ended by `now`."""
+        return ended_by(self._origin, self._opening, self._slope, self._done + self._steps, now) - self._done
+
+    def _begin(self, now: float, first: float) -> None:
+        """A plan begins with a step of `first` seconds."""
+        self._origin = self._start = now
+        self._opening = self._first = first
+        self._done = 0
 
     def _catch_up(self, now: float) -> None:
         """Take the steps of the plan that have ended; the rest of the plan stays, and so does its end."""
         done = min(self._within(now), self._steps - 1)
         if done > 0:
-            at = self._boundary(done)
             self._decode(done)
-            self._start = at
-            self._first += done * self._slope
+            self._done += done
             self._steps -= done
+            self._start = self._boundary(0)
+            self._first = self._opening + self._done * self._slope
 
     def _cut(self) -> None:
         """Nothing but the step in progress is decided any more."""
         if self._steps > 1:
             self._catch_up(self._now)
             self._steps = 1
-            self._end = self._start + self._first
+            self._end = self._boundary(1)
 
     def _plan(self, now: float) -> None:
         """The next plan begins at `now`."""
@@ -227,12 +237,11 @@ class Engine(Gauges):
             return
         scheduler = self._scheduler
         seconds = scheduler.compose(now) * self._slow
-        self._start = now
+        self._begin(now, seconds)
         if not seconds:
             self._steps = 0
             self._end = inf
             return
-        self._first = seconds
         if scheduler.chunks:
             self._steps = 1
             self._slope = 0.0
