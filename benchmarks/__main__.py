@@ -1,7 +1,7 @@
-"""make bench: measure a tick against a real Prometheus, a day's rehearsal and a simulated engine; write
-docs/performance.md.
+"""make bench: measure a tick against a real Prometheus, a day's rehearsal, a simulated engine and decisions of routing;
+write docs/performance.md.
 
-python -m benchmarks [--only tick|day|engine] [--keep-page]
+python -m benchmarks [--only tick|day|engine|routing] [--keep-page]
 """
 
 import argparse
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import engine, page
+from benchmarks import engine, page, routing
 from benchmarks.day import Rehearsal, rehearse
 from benchmarks.fleet import Shape, config
 from benchmarks.stand import stand
@@ -48,11 +48,13 @@ def main() -> None:
     """Everything, in less than ten minutes on two quiet cores."""
     words = argparse.ArgumentParser(prog="make bench", description=__doc__)
     words.add_argument(
-        "--only", choices=("tick", "day", "engine"), help="measure a part; of the page, only that of engines is written"
+        "--only",
+        choices=("tick", "day", "engine", "routing"),
+        help="measure a part; of the page, only those of engines and of routing are written",
     )
     words.add_argument("--keep-page", action="store_true", help="print the numbers, leave docs/performance.md alone")
     chosen = words.parse_args()
-    wanted = {chosen.only} if chosen.only else {"tick", "day", "engine"}
+    wanted = {chosen.only} if chosen.only else {"tick", "day", "engine", "routing"}
     missing = [tool for tool in ("prometheus", "promtool") if shutil.which(tool) is None]
     if missing and "tick" in wanted:
         sys.exit(f"{' and '.join(missing)} not found; Debian has both in its package prometheus")
@@ -63,6 +65,11 @@ def main() -> None:
         for speed in engine.measure():
             speeds.append(speed)
             print(engine.line(speed), flush=True)
+    decisions: list[routing.Decision] = []
+    if "routing" in wanted:
+        for decision in routing.measure():
+            decisions.append(decision)
+            print(routing.line(decision), flush=True)
     if "tick" in wanted:
         # A thousand pools with rules would have promtool evaluate them for minutes before anything is measured.
         for shape, rules, count in ((SMALL, (False, True), TICKS), (LARGE, (False,), LARGE_TICKS)):
@@ -72,10 +79,14 @@ def main() -> None:
     if "day" in wanted:
         rehearsed = day()
         print(page.day_line(rehearsed), flush=True)
-    if chosen.keep_page or not speeds:
+    if chosen.keep_page or not (speeds or decisions):
         return
     known = page.PAGE.read_text("utf-8") if rehearsed is None or not measured else page.text(measured, rehearsed)
-    page.PAGE.write_text(engine.replaced(known, engine.section(speeds)), encoding="utf-8")
+    if speeds:
+        known = engine.replaced(known, engine.section(speeds))
+    if decisions:
+        known = routing.replaced(known, routing.section(decisions), engine.HEADING)
+    page.PAGE.write_text(known, encoding="utf-8")
     print(f"wrote {page.PAGE}")
 
 

@@ -67,8 +67,8 @@ class Capability:
         tenant = request.tenant if self._tenanted else ""  # else each tenant would be a wish of its own
         wish = _Wish(request.model, request.version, request.precision, request.hardware, request.region, tenant)
         fit = self._fits.get(wish)
-        if fit is None or fit.abilities != abilities:
-            self._fits[wish] = fit = _fit(wish, abilities)
+        if fit is None or (fit.abilities is not self._seen and fit.abilities != abilities):
+            self._fits[wish] = fit = _fit(wish, self._seen)
             if len(self._fits) > _WISHES:
                 self._fits.popitem(last=False)
         self._fits.move_to_end(wish)

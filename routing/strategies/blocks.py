@@ -6,11 +6,8 @@ as a use touches the last block first and the leading one last, leaves go before
 the engines. Memory: `capacity` blocks per replica, about 250 bytes each.
 """
 
-from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from itertools import accumulate
-from operator import and_, neg
 from typing import Final
 
 _MASKS: Final = 4096  # sets of holders whose names are remembered
@@ -36,23 +33,16 @@ class BlockMap:
         blocks = self._blocks.get(name)
         return len(blocks) if blocks else 0
 
-    def depths(self, prefix: Sequence[int], limit: int, *, holes: bool = False) -> dict[str, int]:
+    def depths(self, prefix: Sequence[int], limit: int) -> dict[str, int]:
         """How many leading blocks of `prefix` each replica holds without a gap; those with none are left out. At most
         `limit` blocks are looked at.
 
-        While only `add` and `forget` are used, who holds a block holds all before it, so that the ends of the matches
-        can be found by bisection. After `remove` there may be `holes`, and each block must be looked at.
+        Who holds a block holds all before it, so the ends of the matches are found by bisection. `remove` may break
+        that, if it takes a block out of the middle; `holds` then tells the truth about one replica.
         """
         holders = self._holders
         mask, depth, most = holders.get(prefix[0], 0) if prefix else 0, 1, min(len(prefix), limit)
         found: dict[str, int] = {}
-        if holes and mask:
-            masks = [*accumulate([holders.get(block, 0) for block in prefix[:most]], and_), 0]
-            while mask:  # as numbers, the masks never grow
-                depth = bisect_right(masks, -mask, lo=depth, key=neg)
-                found.update(dict.fromkeys(self._named(mask & ~masks[depth]), depth))
-                mask = masks[depth]
-            return found
         while mask:
             last, beyond = depth, most + 1  # all of the mask hold `last` blocks, not all hold `beyond`
             while beyond - last > 1:
@@ -79,6 +69,19 @@ class BlockMap:
         most = self.capacity if capacity is None else capacity
         while len(blocks) > most:
             self._release(blocks.popitem(last=False)[0], bit)
+
+    def holds(self, name: str, prefix: Sequence[int], depth: int) -> int:
+        """How many of the first `depth` blocks this replica holds without a gap, each looked at."""
+        held = self._blocks.get(name, ())
+        blocks = prefix[:depth]
+        if all(map(held.__contains__, blocks)):
+            return len(blocks)
+        return next(place for place, block in enumerate(blocks) if block not in held)
+
+    def missing(self, name: str, blocks: Sequence[int]) -> Sequence[int]:
+        """Those of the blocks that the replica is not believed to hold."""
+        held = self._blocks.get(name)
+        return [block for block in blocks if block not in held] if held else blocks
 
     def remove(self, name: str, blocks: Sequence[int]) -> None:
         """The replica no longer holds these."""

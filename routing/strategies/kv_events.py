@@ -1,12 +1,12 @@
 """Precise cache-aware: the map is what engines say they store and evict, and a weighted score decides, as in llm-d."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from routing.model import Replica, Request
 from routing.parameters import knob
-from routing.strategies.blocks import BlockMap
-from routing.strategies.prefix import MOST_BLOCKS, PrefixBase, PrefixParameters, sole
+from routing.strategies.prefix import PrefixBase, PrefixParameters, sole
 from routing.strategies.strategy import OWED, Choice
 
 
@@ -35,6 +35,16 @@ class KvEventsParameters(PrefixParameters):
     )
 
 
+@dataclass(slots=True)
+class _Hope:
+    """Blocks that a request will bring to a replica; `left` of them no event has told of yet."""
+
+    until: float
+    name: str
+    blocks: Sequence[int]
+    left: int
+
+
 class KvEvents(PrefixBase[KvEventsParameters]):
     """The replica with the highest weighted score of cached share, queue and free memory. The cache is known from
     events, so that evictions are seen; between sending and the event a prompt counts as stored where it was sent.
@@ -46,18 +56,14 @@ class KvEvents(PrefixBase[KvEventsParameters]):
 
     def __init__(self, parameters: KvEventsParameters) -> None:
         super().__init__(parameters)
-        # Two generations, so that a hope ends after one to two spans and no single one has to be timed.
-        self._hopes, self._older_hopes = BlockMap(MOST_BLOCKS), BlockMap(MOST_BLOCKS)
-        self._turned = float("-inf")
-        self._stored = self._evicted = 0
+        self._hoped: dict[str, dict[int, _Hope]] = {}  # replica -> block -> what it was sent for
+        self._hopes: deque[_Hope] = deque()  # by time; as many as requests are sent while one lasts
+        self._stored = self._evicted = self._disappointed = 0
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
-        depths = self.blocks.depths(request.prefix, self.parameters.depth, holes=True)
-        self._turn_hopes(now)
-        for hopes in (self._hopes, self._older_hopes):
-            for name, depth in hopes.depths(request.prefix, self.parameters.depth).items():
-                if depth > depths.get(name, 0):
-                    depths[name] = depth
+        if self._hopes and self._hopes[0].until <= now:
+            self._give_up(now)
+        depths = self.depths(request)
         owed = self.owed(replicas)
         if owed is not None:
             return Choice(
@@ -80,43 +86,72 @@ class KvEvents(PrefixBase[KvEventsParameters]):
         while True:
             place = scores.index(max(scores))
             best = order[place]
-            depth = depths.get(best.name, 0)
+            depth = believed = depths.get(best.name, 0)
+            if believed:
+                depth = self.blocks.holds(best.name, request.prefix, believed)
+                if depth < believed:
+                    depths[best.name] = depth
+                    scores[place] -= prefix_weight * (believed - depth)
+                    continue
             if len(order) == 1 or best.weight >= self.top or not sole(best.name, depths) or self.keeps(best):
                 hit = min(depth * request.block, request.prompt_tokens)
                 return Choice(best.name, why="best score" if depth else "best score, nothing cached", hit_tokens=hit)
             del order[place], scores[place]
 
     def sent(self, request: Request, choice: Choice, now: float) -> None:
-        self._turn_hopes(now)
-        if self.parameters.hope:
-            for name in (choice.replica, choice.prefill):
-                if name:
-                    self._hopes.add(name, request.prefix[: self.parameters.depth])
+        if not self.parameters.hope:
+            return
+        prefix = request.prefix[: self.parameters.depth]
+        for name in (choice.replica, choice.prefill):
+            new = self.blocks.missing(name, prefix) if name else ()
+            if new:
+                hope = _Hope(now + self.parameters.hope, name, new, len(new))
+                self._hopes.append(hope)
+                self._hoped.setdefault(name, {}).update(dict.fromkeys(new, hope))
+                self.blocks.add(name, prefix)
 
     def stored(self, name: str, blocks: Sequence[int], now: float) -> None:
         self._stored += len(blocks)
         self.blocks.add(name, blocks)
+        self._settled(name, blocks)
 
     def evicted(self, name: str, blocks: Sequence[int], now: float) -> None:
         self._evicted += len(blocks)
         self.blocks.remove(name, blocks)
+        self._settled(name, blocks)
 
     def joined(self, replica: Replica, now: float) -> None:
         super().joined(replica, now)
-        self._hopes.forget(replica.name)
-        self._older_hopes.forget(replica.name)
+        self._hoped.pop(replica.name, None)
 
     def left(self, name: str, now: float) -> None:
         super().left(name, now)
-        self._hopes.forget(name)
-        self._older_hopes.forget(name)
+        self._hoped.pop(name, None)
+
+    def _settled(self, name: str, blocks: Sequence[int]) -> None:
+        """Of these blocks the engine has told."""
+        hoped = self._hoped.get(name)
+        if hoped:
+            for block in blocks:
+                hope = hoped.pop(block, None)
+                if hope is not None:
+                    hope.left -= 1
+
+    def _give_up(self, now: float) -> None:
+        """Blocks that no event has told of are not there."""
+        while self._hopes and self._hopes[0].until <= now:
+            hope = self._hopes.popleft()
+            hoped = self._hoped.get(hope.name)
+            if hope.left and hoped:
+                gone = [block for block in hope.blocks if hoped.get(block) is hope]
+                for block in gone:
+                    del hoped[block]
+                self.blocks.remove(hope.name, gone)
+                self._disappointed += len(gone)
 
     def extra(self) -> dict[str, int]:
-        return super().extra() | {"blocks_stored": self._stored, "blocks_evicted": self._evicted}
-
-    def _turn_hopes(self, now: float) -> None:
-        age = now - self._turned
-        if age >= self.parameters.hope:
-            self._older_hopes = self._hopes if age < 2.0 * self.parameters.hope else BlockMap(MOST_BLOCKS)
-            self._hopes = BlockMap(MOST_BLOCKS)
-            self._turned = now
+        return super().extra() | {
+            "blocks_stored": self._stored,
+            "blocks_evicted": self._evicted,
+            "blocks_never_stored": self._disappointed,
+        }

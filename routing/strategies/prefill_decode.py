@@ -49,10 +49,12 @@ class PrefillDecode(PrefixBase[PrefillDecodeParameters]):
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
         order = self.rotated(replicas)
-        decoders = [one for one in order if one.ability.role != "prefill"]
+        decoders: list[Replica] = []
+        prefillers: list[Replica] = []
+        for one in order:
+            (prefillers if one.ability.role == "prefill" else decoders).append(one)
         if not decoders:
             return Choice("", why="no replica decodes")
-        prefillers = [one for one in order if one.ability.role == "prefill"]
         depths = self.depths(request)
         able = decoders if self.parameters.decode_prefills else [one for one in decoders if one.ability.role == "both"]
         local, local_cost, local_hit = self._local_plan(request, able, depths)

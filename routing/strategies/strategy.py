@@ -104,9 +104,9 @@ class Base(Generic[P]):
         else:
             able = [one for one in replicas if one.weight > 0.0 and not one.draining and one.ability.role != "prefill"]
         if able:
-            weights = [one.weight for one in able]
+            weights = {one.weight for one in able}
             self.top = max(weights)
-            self.lowered = min(weights) < self.top
+            self.lowered = len(weights) > 1
             choice = self.choose(request, able, now)
         else:
             choice = Choice("", why=_why_none(replicas))
