@@ -7,28 +7,42 @@ from simulator.engine.sequence import Sequence, State
 
 
 class Queue:
-    """One lane, or one for short and one for long prompts. `count` wait; `tokens` are theirs to compute, an answer that
-    a preempted one has to compute anew included."""
+    """`count` wait; `tokens` are theirs to compute, an answer that a preempted one has to compute anew included.
 
-    __slots__ = ("_expiry", "_keys", "_lanes", "_wait", "count", "tokens")
+    Lanes are numbered as they come: one, or one each for short and long prompts where these are `isolated`, times one
+    for each adapter where there are `slots` for adapters. `kinds` tells of each whether it is of long prompts.
+    """
 
-    def __init__(self, lanes: int, wait: float | None) -> None:
+    __slots__ = ("_expiry", "_isolated", "_keys", "_numbers", "_slots", "_wait", "_waiting", "count", "kinds", "tokens")
+
+    def __init__(self, *, isolated: bool, slots: bool, wait: float | None) -> None:
         self.count = 0
         self.tokens = 0
+        self.kinds: list[bool] = []
+        self._isolated = isolated
+        self._slots = slots
         self._wait = wait
-        self._lanes: tuple[dict[int, Sequence], ...] = tuple({} for _ in range(lanes))
-        self._keys: tuple[list[int], ...] = tuple([] for _ in range(lanes))  # heaps; keys of who has left stay in
+        self._numbers: dict[tuple[bool, str], int] = {}
+        self._waiting: list[dict[int, Sequence]] = []
+        self._keys: list[list[int]] = []  # heaps; keys of who has left stay in
         self._expiry: deque[tuple[float, Sequence]] = deque()
 
-    @property
-    def lanes(self) -> int:
-        return len(self._lanes)
+    def _lane(self, sequence: Sequence) -> int:
+        lane = (self._isolated and sequence.long, sequence.job.request.adapter if self._slots else "")
+        number = self._numbers.get(lane)
+        if number is None:
+            number = self._numbers[lane] = len(self.kinds)
+            self.kinds.append(lane[0])
+            self._waiting.append({})
+            self._keys.append([])
+        return number
 
     def push(self, sequence: Sequence) -> None:
         """A new one, or one that was preempted and keeps its place."""
-        lane = sequence.long if len(self._lanes) > 1 else 0
-        self._lanes[lane][sequence.key] = sequence
-        heappush(self._keys[lane], sequence.key)
+        if sequence.lane < 0:
+            sequence.lane = self._lane(sequence)
+        self._waiting[sequence.lane][sequence.key] = sequence
+        heappush(self._keys[sequence.lane], sequence.key)
         self.count += 1
         self.tokens += sequence.target
         if self._wait is not None and sequence.scheduled_at < 0:
@@ -36,13 +50,13 @@ class Queue:
 
     def discard(self, sequence: Sequence) -> None:
         """It waits no longer."""
-        del self._lanes[sequence.long if len(self._lanes) > 1 else 0][sequence.key]
+        del self._waiting[sequence.lane][sequence.key]
         self.count -= 1
         self.tokens -= sequence.target
 
     def head(self, lane: int) -> Sequence | None:
         """The first of a lane."""
-        keys, waiting = self._keys[lane], self._lanes[lane]
+        keys, waiting = self._keys[lane], self._waiting[lane]
         while keys:
             sequence = waiting.get(keys[0])
             if sequence is not None:

@@ -12,8 +12,6 @@ from simulator.engine.sequence import Leg, Sequence, State
 from simulator.engine.spec import EngineSpec
 from simulator.engine.stepping import SteppedBatch
 
-LONG, SHORT = 1, 0
-
 
 class Scheduler:
     """`chunks` is the prefill of the composed step. `until` is when a waiting head gives up and another may fit, unix
@@ -24,7 +22,7 @@ class Scheduler:
         self.counts = counts
         self.pool = Pool(spec.kv_blocks)
         self.batch: Decoders = SteppedBatch(spec.block) if stepping else Batch(spec.block)
-        self.queue = Queue(1 if spec.isolation is None else 2, spec.max_wait)
+        self.queue = Queue(isolated=spec.isolation is not None, slots=spec.adapters is not None, wait=spec.max_wait)
         self.prefilling: list[Sequence] = []
         self.chunks: list[tuple[Sequence, int]] = []
         self.preempted = False
@@ -77,28 +75,25 @@ class Scheduler:
         """Take from the queue while budget, seats and blocks allow. The answer is the time to load adapters."""
         queue = self.queue
         loading = 0.0
-        aside: list[Sequence] = []  # whose adapter finds no slot; the others pass them, as in vLLM
-        blocked = [False] * queue.lanes
+        open_ = list(range(len(queue.kinds)))  # lanes whose head may still find a place in this step
         while budget > 0 and self.running < self._seats:
             best: Sequence | None = None
-            for lane in range(queue.lanes):
-                head = None if blocked[lane] else queue.head(lane)
+            for lane in open_:
+                head = queue.head(lane)
                 if head is not None and (best is None or head.key < best.key):
                     best = head
             if best is None:
                 break
             if not self._slot(best):
+                # Who asks for another adapter, or for none, goes past, as in vLLM.
+                open_.remove(best.lane)
+            elif self._seat(best) and self._place(best, needed):
                 queue.discard(best)
-                aside.append(best)
-                continue
-            if not self._seat(best) or not self._place(best, needed):
-                blocked[best.long if queue.lanes > 1 else 0] = True
-                continue
-            queue.discard(best)
-            loading += self._enter(best, now)
-            budget -= self._chunk(best, budget)
-        for sequence in aside:
-            queue.push(sequence)
+                loading += self._enter(best, now)
+                budget -= self._chunk(best, budget)
+            else:
+                kind = queue.kinds[best.lane]
+                open_ = [lane for lane in open_ if queue.kinds[lane] is not kind]
         return loading
 
     def _seat(self, sequence: Sequence) -> bool:

@@ -31,8 +31,8 @@ class Sequence:
     """
 
     __slots__ = (
-        "alone", "base", "computed", "finish", "first_at", "held", "job", "key", "last_at", "leg", "long", "made",
-        "output", "prompt", "queued_at", "scheduled_at", "state", "target",
+        "alone", "base", "computed", "finish", "first_at", "held", "job", "key", "lane", "last_at", "leg", "long",
+        "made", "output", "prompt", "queued_at", "scheduled_at", "state", "target",
     )  # fmt: skip
 
     def __init__(self, job: Job, key: int, output: int, now: float, leg: Leg, long: bool) -> None:
@@ -42,6 +42,7 @@ class Sequence:
         self.output = output
         self.leg = leg
         self.long = long
+        self.lane = -1  # of the queue
         self.state = State.WAITING
         self.target = self.prompt
         self.computed = 0

@@ -292,3 +292,11 @@ def test_attention_of_a_prompt_in_parts_is_that_of_the_whole() -> None:
     profile = replace(EASY, b=0.0, e=1e-6)
     [done] = drive(Engine(spec(profile, max_batched_tokens=100), 0.0), [job(1, 150, 1)])
     assert done.ttft == pytest.approx(2 * 0.010 + 1e-6 * 150 * 75)
+
+
+def test_a_head_without_room_is_passed_by_nobody_whatever_the_adapter() -> None:
+    engine = Engine(spec(replace(EASY, kv_tokens=160), adapters=Adapters(slots=4, load=0.0)), 0.0)
+    first, large, small = job(1, 64, 20), job(2, 110, 5, at=0.001), job(3, 16, 5, at=0.002, adapter="a")
+    drive(engine, [first, large, small])
+    assert large.scheduled_at == first.ended_at
+    assert small.scheduled_at == large.scheduled_at
