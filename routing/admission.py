@@ -2,11 +2,13 @@
 
 Predicted delay to the first token of a request with `ahead` others before it in the queue:
 
-    d = max(0, ahead + in flight + 1 - cap) · residence / cap        until it gets a place
-      + prompt tokens not yet prefilled / (rate · replicas)          until those before it are prefilled
-      + own prompt / rate                                            its own prefill
+    d = max(0, ahead + in flight + 1 - cap) · residence / cap            until it gets a place
+      + max( prompt tokens not yet prefilled / (rate · replicas), wait )  until its own prefill begins
+      + own prompt / rate                                                its own prefill
 
-with the measured mean `residence` of a request at a replica. Each class sheds on two ramps, and the larger counts:
+with the measured means of `residence` at a replica and of the `wait` there until the own prefill. That one sees what
+slots do not, as a full KV memory; it counts only while somebody there waits for a first token, so that a gateway
+that refuses all for its sake finds out when it is over. Each class sheds on two ramps, and the larger counts:
 
     p = clamp( (d / target - delay_lo) / (delay_hi - delay_lo), 0, 1 )
     p = clamp( (u - load_lo) / (load_hi - load_lo), 0, 1 ),   u = (in flight + ahead) / cap
@@ -18,23 +20,32 @@ chance (`thinning`). A deadline that d oversteps is refused at once: served late
 from routing.knobs import Klass
 
 GAIN = 0.02
+FAST = 0.1
 LEAST = 20  # ends before the mean is believed
 
 
 class Delay:
     """What is known of how long things take, seconds."""
 
-    __slots__ = ("_seen", "rate", "residence")
+    __slots__ = ("_firsts", "_seen", "rate", "residence", "wait")
 
     def __init__(self, rate: float | None) -> None:
         self.rate = rate  # prompt tokens/s of one replica; None leaves prefill out
         self.residence = 0.0  # mean time at a replica
+        self.wait = 0.0  # mean time there until the own prefill begins
         self._seen = 0
+        self._firsts = 0
 
     def ended(self, seconds: float) -> None:
         """One more was served to its end."""
         self._seen += 1
         self.residence += max(GAIN, 1.0 / self._seen) * (seconds - self.residence)
+
+    def first_token(self, seconds: float, own_tokens: float) -> None:
+        """One more got its first token, so long after it was sent."""
+        self._firsts += 1
+        own = own_tokens / self.rate if self.rate is not None else 0.0
+        self.wait += max(FAST, 1.0 / self._firsts) * (max(0.0, seconds - own) - self.wait)
 
     def place(self, before: float, cap: float) -> float:
         """Seconds until there is a place, with `before` requests in flight or ahead in the queue."""
@@ -45,9 +56,10 @@ class Delay:
 
     def prefill(self, before_tokens: float, own_tokens: float, replicas: int) -> float:
         """Seconds from a place to the first token."""
+        wait = self.wait if before_tokens > 0.0 and self._firsts >= LEAST else 0.0
         if self.rate is None:
-            return 0.0
-        return before_tokens / (self.rate * max(replicas, 1)) + own_tokens / self.rate
+            return wait
+        return max(wait, before_tokens / (self.rate * max(replicas, 1))) + own_tokens / self.rate
 
 
 def shed(klass: Klass, delay: float, load: float) -> float:

@@ -83,6 +83,8 @@ class Gateway(Desk):
             breaker.first_token(name, flight.sent_at, flight.prefill_tokens, now)
             if flight.prefill is not flight.replica:
                 changed = breaker.finished(name, flight.sent_at, None, now)
+        if self._intake.armed:
+            self._intake.delay.first_token(now - flight.sent_at, flight.prefill_tokens)
         self._load.prefilled(flight)
         self.strategy.first_token(id, now)
         return self._reweighed(now) if changed else []

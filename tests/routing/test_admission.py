@@ -49,6 +49,16 @@ def test_predicted_delay_by_hand() -> None:
     assert delay.prefill(6000.0, 500.0, 3) == pytest.approx(2.0 + 0.5)
 
 
+def test_a_wait_inside_the_engines_is_measured_and_forgotten_when_nobody_waits() -> None:
+    """A full KV memory: there are slots, and still no first token. Refusing all must not freeze what was measured."""
+    delay = Delay(1000.0)
+    for _ in range(LEAST):
+        delay.first_token(5.5, 500.0)
+
+    assert delay.prefill(500.0, 500.0, 4) == pytest.approx(5.0 + 0.5)
+    assert delay.prefill(0.0, 500.0, 4) == pytest.approx(0.5)
+
+
 def test_nothing_is_predicted_from_too_little() -> None:
     delay = Delay(None)
     delay.ended(1000.0)

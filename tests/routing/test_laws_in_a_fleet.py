@@ -81,6 +81,18 @@ def test_late_work_is_dropped_early_so_that_what_is_served_is_in_time() -> None:
     assert served(clients) == attained(clients, TARGET)
 
 
+@pytest.mark.parametrize("rate", [None, 20_000.0], ids=["measured alone", "with the prefill rate"])
+def test_engines_that_run_less_than_their_slots_say_are_found_out(rate: float | None) -> None:
+    """As with a full KV memory: 16 run, 64 were told, and requests wait where nobody can reach them. Of what is known
+    of slots and prefill nothing tells; the measured wait does."""
+    knobs = replace(CAP, queue=Queue(fair=True), classes=RAMPS, admission=Admission(prefill_rate=rate))
+    critical, batch = poisson(lambda t: 20.0, 90.0, klass="critical"), poisson(lambda t: 24.0, 90.0, klass="batch")
+    GatewayPlant(knobs, told=64).run([*critical, *batch])
+
+    assert attained(critical, TARGET) > 0.9
+    assert attained(batch, TARGET) > 0.8 * 11 / 24
+
+
 def tenants() -> dict[str, list[Client]]:
     rates: dict[str, Rate] = {"a": lambda t: 4.0, "b": lambda t: 4.0, "flooder": lambda t: 80.0 if t > 20.0 else 4.0}
     return {name: poisson(rate, 80.0, tenant=name) for name, rate in rates.items()}

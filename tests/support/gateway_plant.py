@@ -53,6 +53,7 @@ class GatewayPlant:
         *,
         replicas: int = 4,
         slots: int = 16,
+        told: int | None = None,
         prefill: float = 20_000.0,
         pace: float = 0.02,
         strategy: str = "least-loaded",
@@ -63,6 +64,7 @@ class GatewayPlant:
         self.now = 0.0
         self.work = 0.0  # seconds of slots
         self._slots = slots
+        self._told = told if told is not None else slots  # what the gateway believes
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._clients: dict[int, Client] = {}  # by id of the attempt under way
         self._at: dict[int, tuple[str, bool]] = {}  # attempt -> replica, in a slot
@@ -73,7 +75,7 @@ class GatewayPlant:
 
     def join(self, name: str) -> None:
         self.servers[name] = Server(self._slots)
-        self._obey(self.gateway.joined(Replica(name, slots=self._slots), self.now))
+        self._obey(self.gateway.joined(Replica(name, slots=self._told), self.now))
 
     def at(self, time: float, do: Callable[[], None]) -> None:
         self._serial += 1
