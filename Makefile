@@ -6,7 +6,7 @@ REPORT := build/demo-report.html
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint style types arrows format bench evidence wheel lock clean
+.PHONY: help setup demo test lint style types arrows format bench evidence fidelity wheel lock clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -47,6 +47,9 @@ bench: $(READY) ## measure a tick against a real Prometheus (docs/performance.md
 
 evidence: $(READY) ## rehearse the public recordings anew and write docs/evidence.md
 	$(PY) -m benchmarks.evidence
+
+fidelity: $(READY) ## calibrate on the public logs and recordings anew and write docs/fidelity.md
+	$(PY) -m benchmarks.fidelity
 
 wheel: $(READY) ## build dist/*.whl
 	$(PY) -m build --wheel --no-isolation

@@ -19,7 +19,8 @@ def design(log: RequestLog, rows: Sequence[int]) -> tuple[Floats, Floats]:
     """For each of the requests `rows` the features of its decode (steps, prompt tokens computed, tokens made, contexts
     read, prompt tokens times context) and its duration, seconds."""
     prompt = np.maximum(log.prompt - log.cached, 1.0)
-    began = log.queued if log.scheduled is None else log.scheduled
+    step = float(np.nanmedian(log.tpot))
+    began = np.maximum(log.queued, log.first - 2 * step) if log.scheduled is None else log.scheduled
     rate = (log.output - 1) / np.maximum(log.last - log.first, 1e-9)
     features = np.empty((len(rows), len(TERMS)))
     for row, index in enumerate(rows):
@@ -40,9 +41,9 @@ def design(log: RequestLog, rows: Sequence[int]) -> tuple[Floats, Floats]:
 
 
 def nonnegative(features: Floats, wanted: Floats, free: Sequence[int]) -> Floats:
-    """Least squares with no coefficient below 0; those that are not `free` are 0."""
-    kept = list(free)
-    scale = np.maximum(np.abs(features).max(axis=0), 1e-300)
+    """Least squares with no coefficient below 0; those that are not `free`, or that no row has, are 0."""
+    scale = np.abs(features).max(axis=0)
+    kept = [index for index in free if scale[index] > 0]
     while True:
         found = np.linalg.lstsq(features[:, kept] / scale[kept], wanted, rcond=None)[0]
         if len(kept) == 1 or (found >= 0).all():

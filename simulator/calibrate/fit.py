@@ -22,6 +22,7 @@ OWN = 0.5  # standard deviation of a prior that is meant for this engine, as a s
 ALIEN = 2.0  # of the default prior, which is for another model altogether
 UNSURE = 0.1  # share of a full step that a term may be off by, one standard deviation; more is not identified
 SCALES = (0.05, 20.0)  # how far the whole prior may be scaled to the log
+SCALING = 3  # times: the requests that are held out run beside the others as the prior says, scaled as it is then
 ROUGH, FINE = 1, 5  # runs with arrivals shifted within a step, averaged: a schedule turns on single milliseconds
 SHIFT = 0.05  # share of the time of all steps by which a term is moved to see what it does
 TOLERANCE = {"ttft": 0.05, "tpot": 0.02, "e2e": 0.02}  # what the model may be off by; TTFT turns on the phase of a step
@@ -56,18 +57,20 @@ def fit(log: RequestLog, count: int, spec: EngineSpec, prior: Profile | None) ->
     the log: raises InputError that names the terms that are not."""
     beside = log.head(int(np.searchsorted(log.queued, log.last[:count].max(), side="right")))
     rows = [index for index in range(count) if log.output[index] > 1]
-    features, seconds = design(log, rows)
     given = _vector(prior or Profile())
     given = np.where(given > 0, given, 1e-3 * _vector(Profile()))  # a term of 0 could not be scaled
-    low, high = SCALES
-    scale = float(np.clip(seconds.sum() / (features @ given).sum(), low, high))
+    scale = 1.0
+    for _ in range(SCALING):
+        features, seconds = design(_first_part(beside, count, spec, given * scale), rows)
+        scale = float(np.clip(seconds.sum() / (features @ given).sum(), *SCALES))
     base = given * scale
+    features, seconds = design(_first_part(beside, count, spec, base), rows)
     shares = base * features.sum(axis=0) / seconds.sum()
     nudges = np.clip(SHIFT / np.maximum(shares, 1e-9), 0.02, 1.0)
     rough, fine = (_errors(beside, rows, spec, base, phases) for phases in (ROUGH, FINE))
     anchor = ALIEN if prior is None else OWN
     straight = nonnegative(features / seconds[:, None], np.ones(len(rows)), range(len(TERMS))) / base
-    starts = [np.ones(len(TERMS)), np.where(straight > 0, straight, 1.0)]
+    starts = [np.ones(len(TERMS)), np.where(straight > 0, np.clip(straight, *SCALES), 1.0)]
     every = Problem(rough, range(len(TERMS)), nudges, anchor, enough=0.03)
     start = min((solve(every, one) for one in starts), key=lambda solution: solution.cost).x
     free, held = list(range(len(TERMS))), set[int]()
@@ -92,8 +95,29 @@ def fit(log: RequestLog, count: int, spec: EngineSpec, prior: Profile | None) ->
         Term(name, float(value[i]), float(before[i] if i in held else unsure[i]), i in held)
         for i, name in enumerate(TERMS)
     )
-    profile = replace(spec.profile, **{name: float(value[i]) for i, name in enumerate(TERMS)})
-    return Fit(profile, terms, scale)
+    return Fit(_profile(spec, value), terms, scale)
+
+
+def _first_part(log: RequestLog, count: int, spec: EngineSpec, value: Floats) -> RequestLog:
+    """The log with the times of its first `count` requests. Those of the others, which the fit must not see, are as
+    the engine gives them with the coefficients `value`."""
+    run = replay(log, spec, _profile(spec, value))
+
+    def mixed(real: Floats, twin: Floats) -> Floats:
+        told = np.arange(len(log)) < count
+        return np.where(told, real, np.where(np.isfinite(twin), twin, log.queued))
+
+    return replace(
+        log,
+        scheduled=None if log.scheduled is None else mixed(log.scheduled, run.scheduled),
+        first=mixed(log.first, run.first),
+        last=mixed(log.last, run.last),
+    )
+
+
+def _profile(spec: EngineSpec, value: Floats) -> Profile:
+    """The engine's limits with these coefficients."""
+    return replace(spec.profile, **{name: float(value[i]) for i, name in enumerate(TERMS)})
 
 
 def _vector(profile: Profile) -> Floats:
@@ -109,7 +133,7 @@ def _but(start: Floats, held: set[int]) -> Floats:
 
 def _errors(log: RequestLog, rows: Sequence[int], spec: EngineSpec, base: Floats, phases: int) -> Errors:
     """Weighed errors of the requests `rows`, by parameters as multiples of `base`; the mean of `phases` runs."""
-    step = float(np.nanmedian(log.tpot))
+    step = float(np.nanmedian(log.tpot[list(rows)]))
     chance = np.random.default_rng(0)
     shifted = [log]
     for _ in range(phases - 1):
@@ -119,7 +143,7 @@ def _errors(log: RequestLog, rows: Sequence[int], spec: EngineSpec, base: Floats
     first, last, queued = log.first[picked], log.last[picked], log.queued[picked]
 
     def errors(x: Floats) -> Floats:
-        profile = replace(spec.profile, **{name: float(base[i] * x[i]) for i, name in enumerate(TERMS)})
+        profile = _profile(spec, base * x)
         sums = np.zeros((len(TOLERANCE), len(picked)))
         for one in shifted:
             run = replay(one, spec, profile)

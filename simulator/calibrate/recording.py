@@ -32,6 +32,7 @@ SHOWN = 0.02  # KV usage below which a gauge tells little of its capacity
 TOLERANCE = (0.05, 0.15)  # what the model may be off by: itl, ttft
 ANCHOR = 0.7  # standard deviation of the prior, as a share
 UNSURE = 0.15  # share of a full step that the cost of a sequence may be off by; more is not identified
+BLURRED = 0.5  # standard deviation of the cost of prefill, as a share, beyond which it is not identified
 BLOCK = 16  # tokens of a KV block; the last one of a sequence is half empty
 PARTS = ("a", "sequence", "prefill")
 
@@ -128,7 +129,7 @@ def fit_intervals(
             f"recording leaves {unsure:.0%} of a full step open; record high and low load"
         )
     if "prefill" in held:
-        notes.append("the cost of prefill moved along with that of a sequence: TTFT does not tell it")
+        notes.append("the cost of prefill moved along with that of a sequence: TTFT does not tell it apart")
     tokens = kv_tokens
     if tokens is None:
         seen = _cache(table)
@@ -206,39 +207,34 @@ def _or_nan(value: float | None) -> float:
 
 def _fit(table: Calm, prior: Profile) -> tuple[tuple[float, float, float], tuple[str, ...], float]:
     """Factors of the prior's parts, those that are held, and what is unsure of a full step."""
-    scale = float(np.median(table.itl / _itl(table, prior, np.ones(3))))
-    scale = min(max(scale, 0.05), 20.0)
+    scale = float(np.clip(np.median(table.itl / _itl(table, prior, np.ones(3))), 0.05, 20.0))
+    told = _solve(lambda x: _off(table, prior, x * scale)).spread[2] <= BLURRED
+    itl_alone = 1 if not told else None
 
-    def errors(x: Floats) -> Floats:
-        itl = _itl(table, prior, x * scale)
-        ttft = _ttft(table, prior, x * scale, table.itl)
-        return np.array(
-            [
-                np.log(itl / table.itl) / TOLERANCE[0],
-                np.where(np.isfinite(table.ttft), np.log(ttft / table.ttft), 0.0) / TOLERANCE[1],
-            ]
-        )
+    def solved(tied: tuple[int, int, int]) -> tuple[Floats, Floats]:
+        """Parameters and their spread when parts move together as in `tied`."""
+        which = list(tied)
+        found = _solve(lambda x: _off(table, prior, x[which] * scale)[:itl_alone], tuple(sorted(set(tied))))
+        return found.x[which], found.spread[which]
 
-    held: tuple[str, ...] = ()
-    found = _solve(errors, (0, 1, 2))
-    n = table.sequences.max()
-    full = np.array([prior.a, n * float(np.median(_per_sequence(table, prior, np.ones(3))))]) * scale
-    reach = min(prior.max_num_seqs / max(n, 1.0), 3.0)  # three times what was seen is as far as anybody should trust
-    full[1] *= reach
-    unsure = float(found.spread[1] * full[1] / (found.x[:2] @ full))
+    # Prefill that TTFT does not tell moves along with the sequence, which else would be told by prefill.
+    x, spread = solved((0, 1, 2) if told else (0, 1, 1))
+    seats = min(prior.max_num_seqs, 3.0 * table.sequences.max())  # three times as far as was seen is far enough
+    fixed, full = prior.a, seats * float(np.median(_per_sequence(table, prior, np.ones(3))))
+    unsure = float(spread[1] * full / (x[0] * fixed + x[1] * full))
     if unsure > UNSURE:
-        held = ("sequence", "prefill")
-    elif found.spread[2] > 1.0 or not np.isfinite(table.ttft).any():
-        held = ("prefill",)
-    if held:
-        tied = {"prefill": (0, 1, 1), "sequence": (0, 0, 0)}[held[0]]
-        found = _solve(lambda x: errors(x[list(tied)]), tuple(sorted(set(tied))))
-        found = Solution(found.x[list(tied)], found.spread, found.cost)
-    fixed, sequence, prefill = (float(value) * scale for value in found.x)
-    return (fixed, sequence, prefill), held, unsure
+        x, _ = solved((0, 0, 2) if told else (0, 0, 0))
+    held = (("sequence",) if unsure > UNSURE else ()) + (() if told else ("prefill",))
+    return (float(x[0]) * scale, float(x[1]) * scale, float(x[2]) * scale), held, unsure
 
 
-def _solve(errors: Errors, free: Sequence[int]) -> Solution:
+def _off(table: Calm, prior: Profile, factors: Floats) -> Floats:
+    """Weighed errors of itl and, where it is known, of ttft."""
+    ttft = np.log(_ttft(table, prior, factors, table.itl) / table.ttft) / TOLERANCE[1]
+    return np.array([np.log(_itl(table, prior, factors) / table.itl) / TOLERANCE[0], np.nan_to_num(ttft)])
+
+
+def _solve(errors: Errors, free: Sequence[int] = (0, 1, 2)) -> Solution:
     return solve(Problem(errors, free, np.full(3, 0.01), ANCHOR), np.ones(3))
 
 

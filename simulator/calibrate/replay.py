@@ -18,6 +18,7 @@ class Replayed:
     """What the engine did with the requests of a log, in its order. Seconds since its first; NaN for a request that
     the engine did not finish."""
 
+    scheduled: Floats
     first: Floats
     last: Floats
 
@@ -37,11 +38,10 @@ def replay(log: RequestLog, spec: EngineSpec, profile: Profile) -> Replayed:
         engine.submit(job, job.arrived)
     while (at := engine.next_at) < inf:
         engine.advance(at)
-    ended = [job if job.ending is Ending.FINISHED else None for job in jobs]
-    return Replayed(
-        np.array([np.nan if job is None or job.first_token_at is None else job.first_token_at for job in ended]),
-        np.array([np.nan if job is None or job.ended_at is None else job.ended_at for job in ended]),
-    )
+    done = [job.ending is Ending.FINISHED for job in jobs]
+    times = np.array([(job.scheduled_at, job.first_token_at, job.ended_at) for job in jobs], dtype=np.float64)
+    scheduled, first, last = np.where(np.array(done)[:, None], times, np.nan).T
+    return Replayed(scheduled, first, last)
 
 
 def _job(log: RequestLog, index: int) -> Job:

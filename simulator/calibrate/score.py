@@ -36,16 +36,16 @@ class Score:
 
 def score(log: RequestLog, twin: Replayed, part: slice) -> tuple[Score, ...]:
     """The errors over the requests of `part`, in the order of KINDS."""
-    ours = latencies(log, twin)
-    theirs = latencies(log, Replayed(log.first, log.last))
+    ours = latencies(log, twin.first, twin.last)
+    theirs = latencies(log, log.first, log.last)
     return tuple(_score(kind, theirs[kind][part], ours[kind][part]) for kind in KINDS)
 
 
-def latencies(log: RequestLog, times: Replayed) -> dict[str, Floats]:
+def latencies(log: RequestLog, first: Floats, last: Floats) -> dict[str, Floats]:
     """Per request by kind, seconds; NaN where a request has none."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        tpot = np.where(log.output > 1, (times.last - times.first) / (log.output - 1), np.nan)
-    return {"ttft": times.first - log.queued, "tpot": tpot, "e2e": times.last - log.queued}
+        tpot = np.where(log.output > 1, (last - first) / (log.output - 1), np.nan)
+    return {"ttft": first - log.queued, "tpot": tpot, "e2e": last - log.queued}
 
 
 def _score(kind: str, real: Floats, twin: Floats) -> Score:
