@@ -7,8 +7,10 @@ Judged once per `window` on what ended in it (on more windows, up to 6, until `l
     stuck    requests are there, and none gave a sign of life for `stuck` seconds
 
 Slow is measured in seconds per output token, and in seconds to the first token per (uncached prompt + 256) tokens,
-against the median of up to 16 other replicas with the most similar number of requests in flight, within a factor of
-two if there are any. So a fleet that is slow as a whole has no slow replica.
+against the median of its peers: of the 16 others with the most similar number of requests in flight, those that have at
+least half as many, or were given at least half as many in the window. So a fleet that is slow as a whole has no slow
+replica, one that is slow because it gets most of the work (a hot prefix) is not blamed for that, and a straggler is,
+however its requests pile up.
 
 Never more than max(1, `ejected` · replicas) are out, the worst first, and none when more than half would have to go:
 that is an overload, and fewer replicas would make it worse. A single replica stays in whatever it does.
@@ -49,9 +51,28 @@ class Phase(StrEnum):
 class _Health:
     """What is known of one replica."""
 
-    __slots__ = ("busy_since", "ended", "errors", "first", "good", "next_probe", "per_token", "phase", "probes",
-                 "reference", "relapses", "replica", "samples", "since", "slow", "slow_windows", "step", "until",
-                 "windows")  # fmt: skip
+    __slots__ = (
+        "busy_since",
+        "ended",
+        "errors",
+        "first",
+        "good",
+        "next_probe",
+        "per_token",
+        "phase",
+        "probes",
+        "reference",
+        "relapses",
+        "replica",
+        "samples",
+        "sent",
+        "since",
+        "slow",
+        "slow_windows",
+        "step",
+        "until",
+        "windows",
+    )
 
     def __init__(self, replica: Replica, now: float) -> None:
         self.replica = replica
@@ -69,7 +90,7 @@ class _Health:
     def forget(self) -> None:
         self.per_token: float | None = None  # means, the same units
         self.first: float | None = None
-        self.ended = self.errors = 0  # in this window
+        self.sent = self.ended = self.errors = 0  # in this window
         self.samples = self.slow = 0
         self.slow_windows = 0
         self.windows: deque[tuple[int, int]] = deque(maxlen=WINDOWS)  # (ended, errors)
@@ -120,6 +141,7 @@ class Breaker:
     def sent(self, name: str, now: float) -> None:
         """A request was given to it, and is counted in the replica's `inflight`."""
         health = self._all[name]
+        health.sent += 1
         if health.replica.inflight == 1:
             health.busy_since = now
         if health.phase is Phase.PROBING:
@@ -243,6 +265,8 @@ class Breaker:
             if (badness := self._badness(health, now)) > 0.0 and health.phase is not Phase.OPEN
         }
         self._refer()
+        for health in self._all.values():
+            health.sent = 0
         relapsed = [name for name in bad if self._all[name].phase is Phase.PROBING]
         changed = [self._open(name, now) for name in relapsed]  # it was out already
         fresh = sorted((name for name in bad if name not in relapsed), key=lambda name: (-bad[name], name))
@@ -284,7 +308,7 @@ class Breaker:
         for place, name in enumerate(order):
             health = self._all[name]
             near = [self._all[one] for one in order[max(0, place - PEERS // 2) : place + PEERS // 2 + 1] if one != name]
-            alike = [one for one in near if _alike(one.replica.inflight, health.replica.inflight)] or near
+            alike = [one for one in near if _as_busy(one, health)]
             token = [one.per_token for one in alike if one.per_token is not None]
             first = [one.first for one in alike if one.first is not None]
             ratio = self.knobs.slow_ratio
@@ -307,5 +331,6 @@ class Breaker:
         return True
 
 
-def _alike(one: int, other: int) -> bool:
-    return one + 1 <= 2 * (other + 1) and other + 1 <= 2 * (one + 1)
+def _as_busy(peer: _Health, one: _Health) -> bool:
+    """Whether a peer has enough to do for its pace to say what that of `one` should be."""
+    return 2 * (peer.replica.inflight + 1) >= one.replica.inflight + 1 or 2 * peer.sent >= one.sent > 0

@@ -273,6 +273,34 @@ def test_switched_off_all_come_back() -> None:
     assert fleet.breaker.next_at == float("inf")
 
 
+def loaded(rates: list[int], inflight: list[int], factors: list[float]) -> Breaker:
+    """Replicas with so many requests/s, so many in flight, and so many times the healthy pace, for a minute."""
+    fleet = Fleet(len(rates))
+    for _ in range(60):
+        fleet.now += 1.0
+        for name, rate, there, factor in zip(fleet.names, rates, inflight, factors, strict=True):
+            fleet.replicas[name].inflight = there
+            if fleet.breaker.phase(name) is not Phase.CLOSED:
+                continue
+            for _ in range(rate):
+                fleet.breaker.sent(name, fleet.now)
+                fleet.breaker.first_token(name, fleet.now - 0.2 * factor, 300.0, fleet.now)
+                fleet.breaker.finished(name, fleet.now, PACE * factor, fleet.now)
+        fleet.breaker.poll(fleet.now)
+    return fleet.breaker
+
+
+def test_one_that_gets_most_of_the_work_is_not_blamed_for_its_pace() -> None:
+    """A hot prefix: taking that replica out would lose its cache and heat the next one."""
+    assert not loaded([40, 4, 4, 4], [80, 8, 8, 8], [4.0, 1.0, 1.0, 1.0]).opened
+    assert not loaded([20, 2], [60, 6], [4.0, 1.0]).opened
+
+
+def test_a_straggler_is_found_whether_its_requests_pile_up_or_are_kept_away() -> None:
+    assert loaded([8, 8, 8, 8], [60, 8, 8, 8], [4.0, 1.0, 1.0, 1.0]).opened == {"r0": 1}  # round robin
+    assert loaded([2, 8, 8, 8], [8, 8, 8, 8], [4.0, 1.0, 1.0, 1.0]).opened == {"r0": 1}  # least-loaded
+
+
 def test_a_long_prompt_is_no_slow_replica() -> None:
     """A first token after 8 000 tokens of prefill takes its time; per token it is as fast as any."""
     fleet = Fleet(4)
