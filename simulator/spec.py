@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.core.params import Unit, param
+from routing import strategies
 from routing.knobs import Knobs
 from simulator import library
 from simulator.disturbances import Disturbance
@@ -119,6 +120,12 @@ class GatewaySpec:
     transfer: float = param("the same for each token in it, seconds", 5e-6, ge=0)
     transfer_far: float = param("the same into another zone, seconds", 5e-5, ge=0)
 
+    def __post_init__(self) -> None:
+        try:
+            strategies.make(self.strategy, self.parameters)
+        except ValueError as error:
+            raise ValueError(str(error) if str(error).startswith("strategy: ") else f"parameters: {error}") from error
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSpec:
@@ -173,6 +180,9 @@ class FleetSpec:
         for name, pool in self.pools.items():
             if pool.behind and (pool.behind not in self.pools or self.pools[pool.behind].behind):
                 raise ValueError(f"pools: {name}: {pool.behind!r} is no pool with a gateway; name one")
+            for route in pool.gateway.knobs.downgrade:
+                if route.pool not in self.pools or route.pool == name:
+                    raise ValueError(f"pools: {name}: {route.pool!r} is no other pool to downgrade to; name one")
         for one in self.disturbances:
             if one.pool and one.pool not in self.pools:
                 known = ", ".join(self.pools)
