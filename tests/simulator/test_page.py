@@ -1,4 +1,4 @@
-"""docs/twin.md: its tables are the dataclasses and its example runs; a fleet that cannot be is refused with the mend."""
+"""docs/twin.md: its tables are the dataclasses, its example runs, and a fleet that cannot be is refused with a mend."""
 
 import re
 from typing import Any, get_args
