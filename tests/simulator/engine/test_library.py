@@ -1,5 +1,6 @@
 """Coefficients of nowhere, or of another GPU than the one that was meant."""
 
+import tomllib
 from functools import cache
 
 import pytest
@@ -57,7 +58,13 @@ def test_an_entry_that_could_not_serve() -> None:
 def test_fits_that_cannot_be_made_again() -> None:
     shared("perf/aiconfigurator_silicon_sample.csv.gz")
     good, _ = bench.fits(rows())
-    assert bench.FITS.read_text(encoding="utf-8") == bench.toml(good), "run `python -m benchmarks.library`"
+    shipped, fitted = (tomllib.loads(text)["entries"] for text in (bench.FITS.read_text("utf-8"), bench.toml(good)))
+    assert len(shipped) == len(fitted)
+    for one, other in zip(shipped, fitted, strict=True):
+        # Another build of the linear algebra may round a last digit otherwise.
+        assert one.pop("coefficients") == pytest.approx(other.pop("coefficients"), rel=2e-3)
+        assert one.pop("error") == pytest.approx(other.pop("error"), abs=0.002)
+        assert one == other, "run `python -m benchmarks.library`"
 
 
 def test_a_server_that_answers_at_another_speed_than_the_library_says() -> None:
