@@ -2,7 +2,9 @@
 
 import gc
 
-_YOUNG = 50_000  # objects; Python's own 700 come and go many times in one answer of Prometheus
+# Objects. A tick of a thousand pools has half a million at once, nearly all of which are gone when it ends: a limit
+# below that has each of them looked at once, for nothing.
+_YOUNG = 700_000
 
 
 def settle() -> None:
@@ -13,4 +15,4 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNG, 20, 20)
+    gc.set_threshold(_YOUNG, 5, 5)
