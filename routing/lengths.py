@@ -1,8 +1,9 @@
 """How long will the answer be? Nobody knows when it is sent; these are estimates from what came before.
 
 Two are kept per kind of request, and the one that has erred less of late is asked: the mean of the recent past, and a
-straight line on prompt length. A kind is (model, tenant, class), then (model, class), then everything, the first of
-them that has been seen often enough. Memory is bounded: at most `_KINDS` kinds of `_BINS` numbers each.
+straight line on prompt length. A kind is (model, tenant, class, how much is asked for at most), then the same without
+the last, then (model, class), then everything: the first of them that has been seen often enough. What is asked for
+counts by doublings. Memory is bounded: at most `_KINDS` kinds of `_BINS` numbers each.
 """
 
 import math
@@ -93,7 +94,7 @@ class Lengths:
         self.half_life = half_life
         self.prior = prior
         self.enough = enough
-        self._kinds: OrderedDict[tuple[str, ...], _Kind] = OrderedDict()
+        self._kinds: OrderedDict[tuple[str | int, ...], _Kind] = OrderedDict()
         self._error = self._error_weight = 0.0
 
     @property
@@ -131,5 +132,6 @@ class Lengths:
             self._kinds.move_to_end(key)
             kind.observe(request.prompt_tokens, output_tokens, growth)
 
-    def _keys(self, request: Request) -> tuple[tuple[str, ...], ...]:
-        return (request.model, request.tenant, request.klass), (request.model, request.klass), ()
+    def _keys(self, request: Request) -> tuple[tuple[str | int, ...], ...]:
+        model, tenant, klass = request.model, request.tenant, request.klass
+        return (model, tenant, klass, request.max_tokens.bit_length()), (model, tenant, klass), (model, klass), ()

@@ -42,6 +42,19 @@ def test_kinds_are_kept_apart() -> None:
     assert lengths.expect(ask(1, 100, 4000, klass="report")).expected == pytest.approx(1000.0)
 
 
+def test_what_is_asked_for_tells_where_nothing_else_does() -> None:
+    """Clients that set max_tokens with care are kept apart from those that always ask for the most."""
+    lengths = Lengths()
+    for number in range(100):
+        for most, output in ((16, 12), (4000, 900)):
+            request = ask(number, 100, most, klass="chat")
+            lengths.observe(request, output, lengths.expect(request).expected)
+
+    assert lengths.expect(ask(1, 100, 15, klass="chat")).expected == pytest.approx(15.0)  # of a doubling below: all
+    assert lengths.expect(ask(1, 100, 17, klass="chat")).expected == pytest.approx(12.0)
+    assert lengths.expect(ask(1, 100, 3000, klass="chat")).expected == pytest.approx(900.0)
+
+
 def test_the_quantile_covers_its_share() -> None:
     chance, lengths = Random(1), Lengths(half_life=1e6)
     outputs = [max(1, int(chance.lognormvariate(5.0, 1.0))) for _ in range(4000)]
