@@ -106,7 +106,8 @@ def fit_intervals(
     max_num_seqs: int | None = None,
     kv_tokens: int | None = None,
 ) -> RecordingFit:
-    """Fit to the intervals of one pool, in order of time. Raises InputError when too few are calm."""
+    """Fit to the intervals of one pool, in order of time; where time goes back another recording of the same engine
+    begins. Raises InputError when too few are calm."""
     given = prior or Profile()
     seats = given.max_num_seqs if max_num_seqs is None else float(max_num_seqs)
     table = calm(intervals, seats)
@@ -172,7 +173,7 @@ def calm(intervals: Sequence[Interval], seats: float) -> Calm:
     """The calm ones. Where Little's law wants more sequences than an engine has `seats`, load was not as before."""
     rows = []
     for before, now in pairwise(intervals):
-        usable = _known(now) and _known(before)
+        usable = _known(now) and _known(before) and now.at > before.at
         if not usable or before.replicas != now.replicas or (before.waiting or 0) > 0 or (now.waiting or 0) > 0:
             continue
         rate, earlier = now.finished or 0.0, before.finished or 0.0

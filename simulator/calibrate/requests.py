@@ -108,7 +108,9 @@ def _spec(
         raise InputError(f"--max-num-seqs {seqs}: {seen.largest} requests ran at once; give the engine's own number")
     if tokens is None and seen.kv_tokens is not None:
         tokens = seen.kv_tokens
-        notes.append(f"KV cache of {tokens:,} tokens: as many were held whenever requests waited")
+        notes.append(
+            f"KV cache of {tokens:,} tokens: about as many were held whenever requests waited; --kv-tokens is better"
+        )
     elif tokens is None and prior is not None and (prior.profile.kv_tokens or 0) > NEAR * seen.fullest:
         tokens = int(prior.profile.kv_tokens or 0)
         notes.append(f"KV cache of {tokens:,} tokens: the library's for that GPU; the log does not show the limit")

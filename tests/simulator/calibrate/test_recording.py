@@ -99,3 +99,7 @@ def test_the_librarys_limits_stand_where_the_recording_shows_none() -> None:
     assert any("the library's" in note for note in found.notes)
     given = fit_intervals(WIDE, kv_tokens=1000, max_num_seqs=128)
     assert (given.profile.kv_tokens, given.profile.max_num_seqs) == (1000.0, 128.0)
+
+
+def test_the_end_of_one_recording_is_not_the_minute_before_the_next() -> None:
+    assert fit_intervals([*WIDE, *WIDE]).calm == 2 * fit_intervals(WIDE).calm
