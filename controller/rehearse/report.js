@@ -53,7 +53,8 @@
         span.append(name + " ", strong);
         readout.append(span);
       };
-      add("", new Date(at * 1000).toISOString().slice(0, 19).replace("T", " "));
+      const clock = new Date(at * 1000).toISOString();
+      add("", data.offset ? clock.slice(11, 19) : clock.slice(0, 19).replace("T", " "));
       for (const path of svg.querySelectorAll("path[data-name]")) {
         const y = read(path, x);
         if (y === null) continue;

@@ -82,7 +82,8 @@ def measures(scenario: Scenario, runs: Sequence[Run]) -> Iterable[Measure]:
     yield Measure("reversals_per_hour", "reversals", "1/h", lambda run: run.score.reversals_per_hour, better=False)
     for lever in sorted({lever for run in runs for lever in run.score.travel}):
         yield Measure(f"travel.{lever}", f"travel of {lever}", "", _travel(lever), better=False)
-    yield Measure("hit_rate", "hit rate", "ratio", lambda run: run.score.hit_rate, better=True)
+    if any(run.score.hit_rate for run in runs):
+        yield Measure("hit_rate", "hit rate", "ratio", lambda run: run.score.hit_rate, better=True)
     if any(run.score.fairness for run in runs):
         yield Measure("fairness", "least share", "ratio", _least_fair, better=True)
 

@@ -5,12 +5,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from controller.rehearse.words import percent
-from controller.simulate.board import Board, Measure, Row, missed
+from controller.simulate.board import Board, Row, missed
 from controller.simulate.crew import Results
 from controller.simulate.jobs import ORACLE
 from controller.simulate.ports import Scenario
-from controller.simulate.words import FOOT, cell, contender
+from controller.simulate.words import FOOT, cell, contender, share
 
 
 def show(console: Console, scenario: Scenario, board: Board, results: Results) -> None:
@@ -30,8 +29,7 @@ def show(console: Console, scenario: Scenario, board: Board, results: Results) -
     for tenant in starved(results):
         console.print(Text(tenant, style="yellow"), soft_wrap=True)
     if board.oracle is not None:
-        over = f"Governor used {board.oracle.mean:.2f} times the GPU-hours of the oracle of equal attainment"
-        console.print(Text(over + _range(board.oracle.low, board.oracle.high, board.oracle.count)), soft_wrap=True)
+        console.print(Text(over_oracle(board)), soft_wrap=True)
     if board.open:
         console.print(f"{board.open:,} requests had no end yet when the clock stopped, and are not counted")
     console.print(Text(FOOT, style="dim"), soft_wrap=not console.is_terminal)
@@ -46,19 +44,19 @@ def reasons(results: Results, name: str) -> str:
         for why, count in missed(run.score.all).items():
             total[why] = total.get(why, 0) + count
     ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{why.replace('_', ' ')} {percent(count / offered)}" for why, count in ranked)
+    return ", ".join(f"{why.replace('_', ' ')} {share(count / offered)}" for why, count in ranked)
 
 
 def starved(results: Results, fair: float = 0.9) -> list[str]:
     """Sentences on tenants that got less of their max-min share, in the controller's runs."""
     worst: dict[str, float] = {}
     for run in results.of("governor"):
-        for tenant, share in run.score.fairness.items():
-            worst[tenant] = min(share, worst.get(tenant, share))
+        for tenant, part in run.score.fairness.items():
+            worst[tenant] = min(part, worst.get(tenant, part))
     return [
-        f"with Governor, tenant {tenant or '(none)'} got {percent(share)} of its max-min share while it had to wait"
-        for tenant, share in sorted(worst.items(), key=lambda item: (item[1], item[0]))[:5]
-        if share < fair
+        f"with Governor, tenant {tenant or '(none)'} got {share(part)} of its max-min share while it had to wait"
+        for tenant, part in sorted(worst.items(), key=lambda item: (item[1], item[0]))[:5]
+        if part < fair
     ]
 
 
@@ -71,28 +69,32 @@ def _table(board: Board) -> Table:
     table.add_column("")
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
-    best = [_best(measure, [_mean(row, i) for row in board.rows]) for i, measure in enumerate(board.measures)]
     for i, measure in enumerate(board.measures):
         row = [Text(measure.title)]
-        row += [Text(cells[j][i], style="bold" if j in best[i] else "") for j in range(len(names))]
+        row += [Text(cells[j][i], style="bold" if j in best(board, i) else "") for j in range(len(names))]
         table.add_row(*row)
     if any(row.note for row in board.rows):
         table.add_row("", *(Text(row.note, style="dim") for row in board.rows))
     return table
 
 
-def _mean(row: Row, place: int) -> float | None:
-    """What competes for the best; the oracle does not."""
-    spread = row.cells[place]
-    return None if spread is None or row.contender == ORACLE else spread.mean
-
-
-def _best(measure: Measure, means: list[float | None]) -> set[int]:
-    known = [mean for mean in means if mean is not None]
+def best(board: Board, place: int) -> set[int]:
+    """The rows that are best in one measure; the oracle does not compete. Empty where all are alike."""
+    measure = board.measures[place]
+    means = [None if row.contender == ORACLE else row.cells[place] for row in board.rows]
+    known = [one.mean for one in means if one is not None]
     if measure.better is None or not known or min(known) == max(known):
         return set()
     wanted = max(known) if measure.better else min(known)
-    return {i for i, mean in enumerate(means) if mean == wanted}
+    return {i for i, one in enumerate(means) if one is not None and one.mean == wanted}
+
+
+def over_oracle(board: Board) -> str:
+    """A sentence on what the controller paid over the bound; empty when the bound is not known."""
+    if board.oracle is None:
+        return ""
+    over = f"Governor used {board.oracle.mean:.2f} times the GPU-hours of the oracle of equal attainment"
+    return over + _range(board.oracle.low, board.oracle.high, board.oracle.count)
 
 
 def _line(board: Board, row: Row) -> str:

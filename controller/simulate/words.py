@@ -25,7 +25,7 @@ def contender(name: str) -> str:
 
 
 def cell(measure: Measure, spread: Spread | None) -> str:
-    """`97.3 % ± 0.4`; `never` where it did not come; `-` where there is nothing."""
+    """`97.30 % ± 0.42`; `never` where it did not come; `-` where there is nothing."""
     if spread is None:
         return "-"
     if math.isinf(spread.mean):
@@ -33,29 +33,37 @@ def cell(measure: Measure, spread: Spread | None) -> str:
     text = _value(measure, spread.mean)
     if spread.count < 2:
         return text
-    deviation = _value(measure, spread.deviation).removesuffix(" %").removesuffix("/s").removesuffix("/h")
-    return f"{text} ± {deviation}"
+    return f"{text} ± {_deviation(measure, spread)}"
+
+
+def share(part: float) -> str:
+    """A share as percent, two digits after the point. Not rounded up to 100 % when it is not that, nor down to 0."""
+    text = f"{part * 100:.2f}"
+    return percent(part) if text in ("100.00", "0.00") else f"{text} %"
 
 
 def _value(measure: Measure, value: float) -> str:
     match measure.unit:
         case "ratio":
-            return _percent(value)
+            return share(value)
         case "s":
             return duration(round(value)) if value else "0s"
         case "1/s" | "1/h":
-            return f"{_short(value)}/{measure.unit[-1]}"
+            return f"{_short(value, value)}/{measure.unit[-1]}"
         case _:
-            return _short(value)
+            return _short(value, value)
 
 
-def _percent(share: float) -> str:
-    """Two digits after the point. Not rounded up to 100 % when it is not that."""
-    text = f"{share * 100:.2f}"
-    return percent(share) if text == "100.00" or share <= 0 else f"{text} %"
+def _deviation(measure: Measure, spread: Spread) -> str:
+    """In the digits of the mean."""
+    if measure.unit == "ratio":
+        return f"{spread.deviation * 100:.2f}"
+    if measure.unit == "s":
+        return duration(round(spread.deviation)) if spread.deviation else "0s"
+    return _short(spread.deviation, spread.mean)
 
 
-def _short(value: float) -> str:
-    if value == int(value) and abs(value) < 1000:
-        return f"{int(value)}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+def _short(value: float, like: float) -> str:
+    """Three digits of what is `like` it."""
+    decimals = 0 if abs(like) >= 100 else 1 if abs(like) >= 10 else 2
+    return f"{value:,.{decimals}f}"
