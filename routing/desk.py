@@ -100,7 +100,7 @@ class Desk:
                 out.append(refusal)
                 return out
         self._flights[request.id] = flight
-        if not self._queue.waiting and not self._fleet.cap.full(self._load.inflight):
+        if not self._queue.waiting and not self._full():
             sent = self._send(flight, now)
             if sent is not None:
                 out.append(sent)
@@ -171,7 +171,7 @@ class Desk:
         """From the queue, in its order, while the cap leaves room."""
         out: list[Action] = []
         queue, deadlines = self._queue, self.knobs.admission.deadlines
-        while not self._fleet.cap.full(self._load.inflight) and (entry := queue.head()) is not None:
+        while not self._full() and (entry := queue.head()) is not None:
             flight = entry.item
             deadline = flight.request.deadline
             if deadlines and deadline is not None and now + self._to_first_token(flight) >= deadline:
@@ -201,7 +201,7 @@ class Desk:
             return [Fail(flight.request.id, kind, retry_after(self._drained(), flight.request.id))]
         flight.attempt += 1
         flight.tally.retried += 1
-        if not self._fleet.cap.full(self._load.inflight) and (sent := self._send(flight, now)) is not None:
+        if not self._full() and (sent := self._send(flight, now)) is not None:
             return [sent]
         return self._wait(flight, now)
 
@@ -275,12 +275,18 @@ class Desk:
         self._served(flight, 0, now)
         return Cancel(flight.request.id, replica.name, Reason.LATE)
 
-    # Times.
+    # Measures.
+
+    def _full(self) -> bool:
+        return self._fleet.cap.full(self._load.inflight, self._load.tokens)
+
+    def _cap(self) -> float:
+        return self._fleet.cap.value(self._load.inflight, self._load.tokens)
 
     def _standing(self, flight: Flight) -> Standing:
-        inflight, queue, cap, rank = self._load.inflight, self._queue, self._fleet.cap, flight.rank
+        inflight, queue, rank = self._load.inflight, self._queue, flight.rank
         return Standing(
-            inflight, queue.waiting, queue.ahead(rank), queue.waiting_at(rank), cap.value, cap.full(inflight),
+            inflight, queue.waiting, queue.ahead(rank), queue.waiting_at(rank), self._cap(), self._full(),
             queue.floor(rank), self._to_first_token(flight),
         )  # fmt: skip
 
@@ -291,7 +297,7 @@ class Desk:
         )
 
     def _drained(self) -> float:
-        return self._intake.drained(self._load.inflight + self._queue.waiting, self._fleet.cap.value)
+        return self._intake.drained(self._load.inflight + self._queue.waiting, self._cap())
 
 
 def where(flight: Flight) -> tuple[str, ...]:

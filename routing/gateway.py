@@ -48,7 +48,7 @@ class Gateway(Desk):
     @property
     def cap(self) -> float:
         """The concurrency cap now, requests."""
-        return self._fleet.cap.value
+        return self._cap()
 
     def counts(self) -> Counts:
         """What happened since the start, as a value that stays as it is."""

@@ -44,11 +44,16 @@ def _check(group: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """How many requests may be at the replicas at once; the lower of the two holds, none is no limit."""
+    """How much may be at the replicas at once; the lowest limit holds, none is no limit."""
 
     limit: int | None = _knob("requests at all replicas together", None, ge=0)
     per_slot: float | None = _knob(
         "requests per sequence slot of the replicas in service; 1 is the standing cap", None, gt=0
+    )
+    kv: float | None = _knob(
+        "memory that requests may hold on average, per KV token of the replicas in service; 0.9 is a good value",
+        None,
+        gt=0,
     )
 
     def __post_init__(self) -> None:

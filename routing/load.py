@@ -7,12 +7,14 @@ from routing.model import Replica
 
 
 class Load:
-    """`inflight` requests at all replicas together, and their prompt tokens that are not yet prefilled."""
+    """`inflight` requests at all replicas together, the `tokens` of KV memory that they hold on the average of their
+    lives, and their prompt tokens that are not yet prefilled."""
 
-    __slots__ = ("inflight", "prefill_tokens")
+    __slots__ = ("inflight", "prefill_tokens", "tokens")
 
     def __init__(self) -> None:
         self.inflight = 0
+        self.tokens = 0.0
         self.prefill_tokens = 0.0
 
     def place(self, flight: Flight, replica: Replica, prefill: Replica, uncached: float, now: float) -> None:
@@ -26,6 +28,7 @@ class Load:
         prefill.inflight_tokens += uncached
         self.prefill_tokens += uncached
         self.inflight += 1
+        self.tokens += uncached + 0.5 * flight.expected
 
     def prefilled(self, flight: Flight) -> None:
         """Its prefill is over, if it was not before."""
@@ -50,8 +53,9 @@ class Load:
         replica.inflight -= 1
         replica.inflight_tokens -= flight.decode_tokens
         self.inflight -= 1
+        self.tokens -= flight.prefill_tokens + 0.5 * flight.decode_tokens
         if not replica.inflight:
             replica.inflight_tokens = 0.0
         if not self.inflight:
-            self.prefill_tokens = 0.0
+            self.prefill_tokens = self.tokens = 0.0
         return replica

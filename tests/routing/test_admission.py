@@ -105,7 +105,7 @@ def replicas(*slots: int | None, weight: float = 1.0, role: str = "both") -> lis
 def cap(knobs: Concurrency, replicas: list[Replica]) -> float:
     made = Cap()
     made.set(knobs, replicas)
-    return made.value
+    return made.value(0, 0.0)
 
 
 def test_the_standing_cap_is_the_sum_of_the_slots() -> None:
@@ -138,12 +138,42 @@ def test_what_a_replica_still_has_while_it_drains_does_not_stop_the_others() -> 
     made = Cap()
     made.set(Concurrency(per_slot=1.0), [drains, serves])
 
-    assert made.value == 8
-    assert not made.full(15)
+    assert made.value(15, 0.0) == 8
+    assert not made.full(15, 0.0)
     serves.inflight = 8
-    assert made.full(16)
+    assert made.full(16, 0.0)
     made.set(Concurrency(per_slot=1.0, limit=12), [drains, serves])
-    assert made.full(15)  # an absolute limit is just that
+    assert made.full(15, 0.0)  # an absolute limit is just that
+
+
+def test_memory_is_a_limit_beside_slots() -> None:
+    """Two replicas of 10 000 tokens, 0.9 of them: twelve requests of 1 500 each."""
+    fleet = replicas(64, 64)
+    for one in fleet:
+        one.kv_tokens = 10_000
+    made = Cap()
+    made.set(Concurrency(per_slot=1.0, kv=0.9), fleet)
+
+    assert not made.full(11, 11 * 1500.0)
+    assert made.full(12, 12 * 1500.0)
+    assert made.value(12, 12 * 1500.0) == 12
+    assert not made.full(0, 0.0)
+    fleet[1].draining, fleet[1].inflight, fleet[0].inflight = True, 6, 5
+    made.set(Concurrency(per_slot=1.0, kv=0.9), fleet)
+    assert not made.full(11, 11 * 1500.0)  # what drains does not count
+    fleet[0].inflight = 6
+    assert made.full(12, 12 * 1500.0)
+
+
+def test_a_request_larger_than_the_limit_goes_when_it_is_alone() -> None:
+    fleet = replicas(64)
+    fleet[0].kv_tokens = 1000
+    made = Cap()
+    made.set(Concurrency(kv=0.9), fleet)
+
+    assert not made.full(0, 0.0)
+    fleet[0].inflight = 1
+    assert made.full(1, 5000.0)
 
 
 def test_one_that_is_ramped_up_counts_up_to_its_share() -> None:
@@ -152,10 +182,10 @@ def test_one_that_is_ramped_up_counts_up_to_its_share() -> None:
     made = Cap()
     made.set(Concurrency(per_slot=1.0), [ramped, serves])
 
-    assert made.value == 10
-    assert not made.full(11)  # 4 above its share of 2
+    assert made.value(11, 0.0) == 10
+    assert not made.full(11, 0.0)  # 4 above its share of 2
     serves.inflight = 8
-    assert made.full(14)
+    assert made.full(14, 0.0)
 
 
 def test_a_new_replica_comes_to_its_weight_in_steps() -> None:

@@ -411,6 +411,19 @@ def test_set_points_change_while_requests_wait() -> None:
     assert len(made.tune(Knobs(), 3.0)) == 3
 
 
+def test_tokens_in_flight_are_given_back_to_the_memory_s_limit() -> None:
+    made = Gateway(Knobs(concurrency=Concurrency(kv=0.9), expected_output=100.0), make("least-loaded"))
+    made.joined(Replica("r0", kv_tokens=1000), 0.0)
+    sent = fill(made, 10)
+    assert len(sent) == 6  # of 150 each
+    made.first_token(0, 1.0)
+    assert only(made.finished(0, 100, 2.0)).id == 6
+    assert only(made.failed(1, 3.0, "500")[1:]).id == 7
+    for id_ in range(2, 10):
+        made.gone(id_, 4.0)
+    assert len(fill(made, 10, 5.0, start=20)) == 6
+
+
 def test_a_wrong_set_point_changes_nothing() -> None:
     made = gateway()
     with pytest.raises(ValueError, match=r"strategy: .*; "):

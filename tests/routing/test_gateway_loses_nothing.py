@@ -22,6 +22,7 @@ ANY_KNOBS = st.builds(
         Concurrency,
         limit=st.none() | st.integers(0, 6),
         per_slot=st.none() | st.sampled_from([0.5, 1.0, 2.0]),
+        kv=st.none() | st.just(0.5),
     ),
     queue=st.builds(
         Queue,
@@ -161,7 +162,7 @@ class World:
             name = NAMES[pick % 4]
             for id_ in [id_ for id_, place in self.at.items() if place == name]:
                 self.lost(id_)
-            replica = Replica(name, Ability(model="m" if pick % 3 else "n"), slots=1 + pick % 3)
+            replica = Replica(name, Ability(model="m" if pick % 3 else "n"), slots=1 + pick % 3, kv_tokens=2000)
             self.do(lambda: gateway.joined(replica, now))
         elif what == "left":
             name = NAMES[pick % 4]
