@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 import numpy as np
+import orjson
 
 from controller.core.errors import InputError
 from sources.frames import Frame, Layout, Values, labels
@@ -163,7 +164,7 @@ class Recording:
         at = -math.inf
         for line_number, line in self._body():
             try:
-                row = json.loads(line)
+                row = orjson.loads(line)
                 for name, pairs in row.get("new", ()):
                     numbers.append(layout.number((name, labels(pairs.items()))))
                 grown = np.full(len(layout), np.nan)

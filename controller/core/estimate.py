@@ -92,11 +92,11 @@ def update(
     memory = state.forecast
     if offered is not None:
         ahead, memory = ahead_of.update(memory, now, offered, horizon, MARGIN_QUANTILE)
-    state = replace(state, at=now, forecast=memory)
     shown = None
     if served is not None and state.shape is not None:
         shown = proven(profile, _thinner(state.shape, replicas), state.kappa, served, state.seen)
-    state = replace(state, cache_told=state.cache_told or pool.get(Signal.KV_USAGE).usable is not None)
+    told = state.cache_told or pool.get(Signal.KV_USAGE).usable is not None
+    state = replace(state, at=now, forecast=memory, cache_told=told)
     burning = any(burn.burning(readings, spec.budget_period) for readings in pool.burn.values())
     return _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state), state
 

@@ -8,7 +8,7 @@ the share of N + E offered requests that met T, where N reached the histogram an
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.core.observation import HistogramIncrement
 from controller.core.reading import Reading, State, unsupported
@@ -77,8 +77,7 @@ def quantile(
     return Reading(state, value, lo, hi, h.count, age, window, source, note)
 
 
-@dataclass(frozen=True, slots=True)
-class Met:
+class Met(NamedTuple):
     """How many samples met a target: at least `lo`, at most `hi`, `value` by linear interpolation."""
 
     lo: float

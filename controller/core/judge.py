@@ -88,7 +88,8 @@ class Judge:
     def absent(self, fact: Fact) -> Reading:
         if fact in self.facts.unsupported:
             return unsupported(self.facts.unsupported[fact])
-        return Reading(State.MISSING, note=self.facts.failed.get(fact, "no sample"))
+        why = self.facts.failed.get(fact)
+        return _NOT_READ if why is None else Reading(State.MISSING, note=why)
 
     def state(self, *, windowed: bool) -> tuple[State, str]:
         """The state that the data as a whole deserves, and why."""

@@ -8,7 +8,7 @@ worse end would let a class of few requests burn by the aborts of all others.
 """
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.core import histogram
 from controller.core.facts import Fact
@@ -26,8 +26,7 @@ LOST = (Fact.ERRORS, Fact.REJECTED, Fact.TIMEOUTS)
 ENDINGS = (*LOST, Fact.ABORTED, Fact.RESPONSES, Fact.FINISHED)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A count that is known to lie between two bounds. True when it is known to be more than none."""
 
     lo: float
@@ -37,8 +36,7 @@ class Span:
         return self.lo > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Endings:
+class Endings(NamedTuple):
     """How requests ended: `lost` by fault of the server, `gone` with their client, `finished` well; `responses` are
     those of the HTTP layer."""
 

@@ -17,6 +17,7 @@ from controller.core.slo import Objective
 NAN = math.nan
 STATES: tuple[State, ...] = tuple(State)
 _INDEX = {state: i for i, state in enumerate(STATES)}
+_SIGNALS = {signal.value: signal for signal in Signal}
 # What a reader needs to judge a decision, besides the signals that the objectives name.
 CONTEXT: tuple[Signal, ...] = (
     Signal.OFFERED_RATE,
@@ -191,9 +192,8 @@ def _reading(pool: PoolReadings | None, key: Key) -> Reading:
         return MISSING
     if key.objective:
         return pool.attainment.get(key.objective, MISSING)
-    if key.stat:
-        return pool.latency(Signal(key.signal), key.stat)
-    return pool.get(Signal(key.signal))
+    signal = _SIGNALS[key.signal]
+    return pool.latency(signal, key.stat) if key.stat else pool.get(signal)
 
 
 def _or_nan(value: float | None) -> float:
