@@ -10,6 +10,7 @@ from itertools import accumulate
 import numpy as np
 
 from simulator.engine.counts import Counts, Histogram
+from simulator.engine.gauges import Load
 from simulator.page import Labels, Page, SeriesKey, labels
 
 HANDLER = "/v1/completions"
@@ -48,15 +49,6 @@ class Http:
         self.seconds = 0.0  # of all of them
 
 
-class Gauges:
-    """What the scheduler shows at a scrape."""
-
-    __slots__ = ("kv_usage", "running", "waiting")
-
-    def __init__(self, running: int, waiting: int, kv_usage: float) -> None:
-        self.running, self.waiting, self.kv_usage = running, waiting, kv_usage
-
-
 class Exposition:
     """Page after page of one replica. `target` are the labels that Prometheus gives to the target."""
 
@@ -65,9 +57,9 @@ class Exposition:
         self._model_name = model_name
         self._keys: dict[object, tuple[SeriesKey, ...]] = {}
 
-    def page(self, counts: Counts, gauges: Gauges, http: Http, started_at: float) -> Page:
+    def page(self, counts: Counts, load: Load, http: Http, started_at: float) -> Page:
         """One scrape of a process that was started at `started_at`, unix seconds."""
-        values: list[float] = [started_at, gauges.running, gauges.waiting, gauges.kv_usage]
+        values: list[float] = [started_at, *load]
         values += [getattr(counts, attribute) for attribute, _ in _COUNTERS]
         values += [counts.finished.get(reason, 0) for reason in _REASONS]
         histograms: list[Histogram] = [getattr(counts, attribute) for attribute, _ in _HISTOGRAMS]

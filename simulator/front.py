@@ -232,7 +232,7 @@ class Front:
         for server in list(self._servers.values()):
             self.courier.advance(server, now)
             if (engine := server.engine) is not None:
-                told.append((server, engine.running, engine.waiting, engine.kv_usage, frozenset(engine.adapters)))
+                told.append((server, *engine.load, frozenset(engine.adapters)))
         if self._spec.report_lag > 0:
             self._agenda.at(now + self._spec.report_lag, partial(self._reported, told, now))
         else:

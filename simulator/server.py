@@ -3,7 +3,7 @@
 from simulator.agenda import Wake
 from simulator.engine.engine import Engine
 from simulator.engine.spec import EngineSpec
-from simulator.exposition import Exposition, Gauges, Http
+from simulator.exposition import Exposition, Http
 from simulator.job import Job
 from simulator.life import Life
 from simulator.page import Labels, Page
@@ -55,5 +55,4 @@ class Server:
         engine, started_at = self.engine, self.life.started_at
         if engine is None or started_at is None:
             return None
-        gauges = Gauges(engine.running, engine.waiting, engine.kv_usage)
-        return self._exposition.page(engine.counts, gauges, self.http, started_at)
+        return self._exposition.page(engine.counts, engine.load, self.http, started_at)

@@ -10,7 +10,7 @@ from math import inf
 
 from routing.model import Request
 from simulator.engine.counts import Counts
-from simulator.engine.gauges import Gauges
+from simulator.engine.gauges import Gauges, Load
 from simulator.engine.kv import KVListener
 from simulator.engine.macro import end_of, ended_by
 from simulator.engine.scheduler import Scheduler
@@ -58,6 +58,8 @@ class Engine(Gauges):
         self._slope = 0.0
         self._steps = 0  # of the plan; 0 when there is none
         self._left = 0.0  # of the step in progress while hung
+        self._queued = 0  # who found no place in the step in progress
+        self._frozen: Load | None = None  # what it told when it hung
 
     # --- what others see ---------------------------------------------------------------------------------------------
 
@@ -97,6 +99,7 @@ class Engine(Gauges):
         if hung == self._hung:
             return
         self._hung = hung
+        self._frozen = self.load if hung else None
         if hung:
             self._cut()
             self._left = self._end - self._now
@@ -237,6 +240,7 @@ class Engine(Gauges):
             return
         scheduler = self._scheduler
         seconds = scheduler.compose(now) * self._slow
+        self._queued = scheduler.queue.count
         self._begin(now, seconds)
         if not seconds:
             self._steps = 0

@@ -1,8 +1,18 @@
 """What an engine shows of itself at any time, as of the last call."""
 
+from typing import NamedTuple
+
 from simulator.engine.scheduler import Scheduler
 from simulator.engine.sequence import Sequence, State
 from simulator.engine.spec import EngineSpec
+
+
+class Load(NamedTuple):
+    """What an engine tells of itself: requests in the batch, requests that wait, KV usage 0..1."""
+
+    running: int
+    waiting: int
+    kv_usage: float
 
 
 class Gauges:
@@ -11,6 +21,14 @@ class Gauges:
     spec: EngineSpec
     _scheduler: Scheduler
     _sequences: dict[int, Sequence]  # by id of the job
+    _queued: int  # who found no place in the step in progress
+    _frozen: Load | None  # what it told when its core stopped
+
+    @property
+    def load(self) -> Load:
+        """What the engine itself tells. Who comes during a step is counted as waiting only when the next one has no
+        place for it, as in vLLM; an engine core that has stopped tells nothing new."""
+        return self._frozen or Load(self.running, min(self._queued, self.waiting), self.kv_usage)
 
     @property
     def running(self) -> int:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from simulator.engine.counts import Counts
-from simulator.exposition import Exposition, Gauges, Http
+from simulator.engine.gauges import Load
+from simulator.exposition import Exposition, Http
 from simulator.page import Page, labels
 from sources.exposition import parse
 
@@ -19,7 +20,7 @@ def exposition() -> Exposition:
 
 
 def scrape(counts: Counts, http: Http) -> Page:
-    return exposition().page(counts, Gauges(3, 2, 0.5), http, 1000.0)
+    return exposition().page(counts, Load(3, 2, 0.5), http, 1000.0)
 
 
 def served() -> tuple[Counts, Http]:
@@ -76,14 +77,14 @@ def test_http_series_are_born_with_their_first_event() -> None:
 def test_pages_with_the_same_series_share_their_keys_so_that_readers_number_them_once() -> None:
     page_of = exposition()
     counts, http = served()
-    first = page_of.page(counts, Gauges(3, 2, 0.5), http, 1000.0)
+    first = page_of.page(counts, Load(3, 2, 0.5), http, 1000.0)
     counts.ttft.add(1.0)
     http.finished += 1
-    assert page_of.page(counts, Gauges(0, 0, 0.0), http, 1000.0).keys is first.keys
+    assert page_of.page(counts, Load(0, 0, 0.0), http, 1000.0).keys is first.keys
 
 
 def test_a_label_of_the_target_is_not_overruled_by_the_page() -> None:
     page = Exposition("m", labels(job="chat", model_name="from-relabelling")).page(
-        Counts(10), Gauges(0, 0, 0.0), Http(), 1.0
+        Counts(10), Load(0, 0, 0.0), Http(), 1.0
     )
     assert {dict(pairs)["model_name"] for _, pairs in page.keys} == {"from-relabelling"}

@@ -1,12 +1,13 @@
 """Slow, hung and dead engines, which must look as they do in a fleet."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
 
 from simulator.engine.engine import Engine
 from simulator.job import Ending
-from tests.support.engines import drive, job, settle, spec
+from tests.support.engines import EASY, drive, job, settle, spec
 
 
 def test_a_straggler_takes_longer_from_the_next_step_on() -> None:
@@ -36,6 +37,37 @@ def test_a_hung_engine_core_says_nothing_and_goes_on_where_it_stopped() -> None:
     assert done[1].ended_at == pytest.approx(25.005 + 0.020 + 5 * 0.010)
     assert engine.counts.itl.buckets[-2:] == [0, 0]
     assert engine.counts.itl.sum == pytest.approx(25.005 - 0.020 + 0.020 + 5 * 0.010)
+
+
+def test_a_queue_of_one_in_every_scrape_of_a_fleet_that_is_not_busy() -> None:
+    """vLLM counts as waiting whom a step has left out, not whom the next one will take."""
+    engine = Engine(spec(), 0.0)
+    engine.submit(job(1, 10, 11), 0.0)
+    engine.submit(job(2, 10, 11), 0.025)
+    assert (engine.waiting, engine.load.waiting) == (1, 0)
+    engine.advance(0.1)
+    assert (engine.running, engine.waiting, engine.load.waiting) == (2, 0, 0)
+
+
+def test_whoever_finds_no_place_is_told_to_wait() -> None:
+    engine = Engine(spec(replace(EASY, max_num_seqs=1)), 0.0)
+    engine.submit(job(1, 10, 11), 0.0)
+    engine.submit(job(2, 10, 11), 0.025)
+    engine.advance(0.1)
+    assert engine.load[:2] == (1, 1)
+
+
+def test_the_metrics_of_an_engine_whose_core_has_stopped_stand_still() -> None:
+    engine = Engine(spec(), 0.0)
+    engine.submit(job(1, 10, 11), 0.0)
+    engine.advance(0.055)
+    engine.hung = True
+    told = engine.load
+    engine.submit(job(2, 10, 1), 1.0)
+    engine.cancel(1, 2.0)
+    assert engine.load == told == (1, 0, told.kv_usage)
+    engine.hung = False
+    assert engine.load != told
 
 
 def test_a_hung_engine_that_was_idle_takes_up_what_came_meanwhile() -> None:
