@@ -37,8 +37,9 @@ class BlockMap:
         """How many leading blocks of `prefix` each replica holds without a gap; those with none are left out. At most
         `limit` blocks are looked at.
 
-        Who holds a block holds all before it, so the ends of the matches are found by bisection. `remove` may break
-        that, if it takes a block out of the middle; `holds` then tells the truth about one replica.
+        Who holds a block holds all before it, so the ends of the matches are found by bisection. `remove` breaks that
+        if it takes a block out of the middle, which no engine does that drops leaves first; then a match may be
+        believed to be longer than it is, or shorter, until the prompt is sent there again and `add` mends it.
         """
         holders = self._holders
         mask, depth, most = holders.get(prefix[0], 0) if prefix else 0, 1, min(len(prefix), limit)
@@ -69,14 +70,6 @@ class BlockMap:
         most = self.capacity if capacity is None else capacity
         while len(blocks) > most:
             self._release(blocks.popitem(last=False)[0], bit)
-
-    def holds(self, name: str, prefix: Sequence[int], depth: int) -> int:
-        """How many of the first `depth` blocks this replica holds without a gap, each looked at."""
-        held = self._blocks.get(name, ())
-        blocks = prefix[:depth]
-        if all(map(held.__contains__, blocks)):
-            return len(blocks)
-        return next(place for place, block in enumerate(blocks) if block not in held)
 
     def missing(self, name: str, blocks: Sequence[int]) -> Sequence[int]:
         """Those of the blocks that the replica is not believed to hold."""

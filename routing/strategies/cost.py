@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TypeVar
 
 from routing.lengths import Length, Lengths
@@ -94,22 +95,25 @@ class CostBase(PrefixBase[P]):
         there fits nowhere, and must not wait for ever. What the engine told of its memory counts where that is more
         than was promised. While estimates are not believed, the queue is the cost."""
         prefill, decode, share = self.parameters.prefill_cost, self.parameters.decode_cost, self.parameters.memory
-        at, prompt, trusts = self.ledger.at, request.prompt_tokens, self.trusts
+        at, prompt, trusts, lowered = self.ledger.at, request.prompt_tokens, self.trusts, self.lowered
         need = prompt + (length.high if trusts else 0.0)
         own, saved = prefill * prompt + decode * length.expected, prefill * request.block
-        best, least = "", float("inf")
+        best, least = "", inf
         for one in replicas:
-            name, kv = one.name, one.kv_tokens
+            name = one.name
             pending = at.get(name, NOTHING)
-            if kv is not None and pending.requests and max(pending.kv, one.kv_usage * kv) + need > share * kv:
-                continue
+            if pending.requests and one.kv_tokens is not None:
+                room = share * one.kv_tokens - need
+                if pending.kv > room or one.kv_usage * one.kv_tokens > room:
+                    continue
             if trusts:
                 cost = own + pending.work
                 if name in depths:
                     cost -= saved * depths[name]
             else:
                 cost = one.inflight + 1.0
-            cost /= one.weight
+            if lowered:
+                cost /= one.weight
             if cost < least:
                 best, least = name, cost
         hit = min(depths.get(best, 0) * request.block, prompt)

@@ -86,13 +86,7 @@ class KvEvents(PrefixBase[KvEventsParameters]):
         while True:
             place = scores.index(max(scores))
             best = order[place]
-            depth = believed = depths.get(best.name, 0)
-            if believed:
-                depth = self.blocks.holds(best.name, request.prefix, believed)
-                if depth < believed:
-                    depths[best.name] = depth
-                    scores[place] -= prefix_weight * (believed - depth)
-                    continue
+            depth = depths.get(best.name, 0)
             if len(order) == 1 or best.weight >= self.top or not sole(best.name, depths) or self.keeps(best):
                 hit = min(depth * request.block, request.prompt_tokens)
                 return Choice(best.name, why="best score" if depth else "best score, nothing cached", hit_tokens=hit)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
 from routing.model import Replica, Request
 from routing.parameters import Value, knob
@@ -56,19 +57,15 @@ class PrefillDecode(PrefixBase[PrefillDecodeParameters]):
         if not decoders:
             return Choice("", why="no replica decodes")
         depths = self.depths(request)
-        able = decoders if self.parameters.decode_prefills else [one for one in decoders if one.ability.role == "both"]
-        local, local_cost, local_hit = self._local_plan(request, able, depths)
-        uncached = request.prompt_tokens - local_hit
-        if local and (uncached <= self.parameters.local_below or not prefillers):
+        local, local_cost, decoder = self._plans(request, decoders, depths)
+        local_hit = min(depths.get(local, 0) * request.block, request.prompt_tokens)
+        few = request.prompt_tokens - local_hit <= self.parameters.local_below
+        if local and (few or not prefillers):
             self._local += 1
-            return Choice(
-                local,
-                why="local: little to prefill" if prefillers else "local: no prefill replica",
-                hit_tokens=local_hit,
-            )
+            why = "local: little to prefill" if prefillers else "local: no prefill replica"
+            return Choice(local, why=why, hit_tokens=local_hit)
         if not prefillers:
             return Choice("", why="no replica does prefill")
-        decoder = min(decoders, key=lambda one: self._load(one, request.zone))
         prefiller, remote_cost, hit, far = self._remote_plan(request, decoder, prefillers, depths)
         if local and local_cost <= remote_cost:
             self._local += 1
@@ -103,25 +100,28 @@ class PrefillDecode(PrefixBase[PrefillDecodeParameters]):
     def extra(self) -> dict[str, int]:
         return super().extra() | {"local": self._local, "remote": self._remote, "remote_far": self._far}
 
-    def _load(self, one: Replica, zone: str) -> float:
-        away = self.parameters.away if zone and one.ability.zone != zone else 1.0
-        return away * (one.inflight + 1) / one.weight
-
-    def _local_plan(self, request: Request, replicas: list[Replica], depths: dict[str, int]) -> tuple[str, float, int]:
-        """Replica, cost in seconds, cached prompt tokens; no name when none can."""
+    def _plans(self, request: Request, decoders: list[Replica], depths: dict[str, int]) -> tuple[str, float, Replica]:
+        """The replica for a local prefill and its cost in seconds, no name when none can; and the decode replica for a
+        remote one, by load."""
         price, zone, at, block = self.parameters.prefill_cost, request.zone, self.ledger.at, request.block
-        disturbance, prompt = self.parameters.disturbance, request.prompt_tokens
-        best, least, owed = "", float("inf"), self.owed(replicas) if replicas else None
-        for one in (owed,) if owed else replicas:
-            name = one.name
+        disturbance, prompt, away = price * self.parameters.disturbance, request.prompt_tokens, self.parameters.away
+        anywhere = self.parameters.decode_prefills
+        local, least, decoder, lightest = "", inf, decoders[0], inf
+        owed = self.owed(decoders)
+        for one in (owed,) if owed else decoders:
+            name, inflight = one.name, one.inflight
+            per_weight = (away if zone and one.ability.zone != zone else 1.0) / one.weight
+            load = (inflight + 1) * per_weight
+            if load < lightest:
+                decoder, lightest = one, load
             fresh = prompt - block * depths[name] if name in depths else prompt
-            cost = (at.get(name, NOTHING).work + price * fresh * (1.0 + disturbance * one.inflight)) / one.weight
-            if zone and one.ability.zone != zone:
-                cost *= self.parameters.away
-            if cost < least:
-                best, least = name, cost
-        found = min(depths.get(best, 0) * block, prompt)
-        return best, least, found
+            cost = fresh * (price + disturbance * inflight)
+            if name in at:
+                cost += at[name].work
+            cost *= per_weight
+            if cost < least and (anywhere or one.ability.role == "both"):
+                local, least = name, cost
+        return local, least, decoder
 
     def _remote_plan(
         self, request: Request, decoder: Replica, replicas: list[Replica], depths: dict[str, int]
@@ -132,7 +132,7 @@ class PrefillDecode(PrefixBase[PrefillDecodeParameters]):
         moved = request.prompt_tokens - min(depths.get(decoder.name, 0) * request.block, request.prompt_tokens)
         near = self.parameters.latency + moved * self.parameters.kv_bytes / self.parameters.bandwidth_zone
         far = self.parameters.latency + moved * self.parameters.kv_bytes / self.parameters.bandwidth_far
-        best, least, found, crosses = "", float("inf"), 0, False
+        best, least, found, crosses = "", inf, 0, False
         owed = self.owed(replicas)
         for one in (owed,) if owed else replicas:
             hit = min(depths[one.name] * request.block, request.prompt_tokens) if one.name in depths else 0
