@@ -109,13 +109,13 @@ def _text(key: Any) -> str:
 
 
 def _encode_reading(r: Reading) -> list[Any]:
-    if r.note:
-        return [r.state, r.value, r.lo, r.hi, r.count, r.age, r.window, r.source, r.note]
-    if r.source:
-        return [r.state, r.value, r.lo, r.hi, r.count, r.age, r.window, r.source]
-    row: list[Any] = [r.state, r.value, r.lo, r.hi, r.count, r.age, r.window]
-    while row[-1] is None:
+    row: list[Any] = list(r)
+    if not row[-1]:
         row.pop()
+        if not row[-1]:
+            row.pop()
+            while row[-1] is None:
+                row.pop()
     return row
 
 

@@ -40,7 +40,8 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 READINGS = st.builds(
     Reading,
     st.sampled_from([State.OK, State.PARTIAL, State.STALE]),
-    value=NUMBERS, lo=st.none() | NUMBERS, hi=st.none() | NUMBERS, count=st.none() | NUMBERS, note=st.text(max_size=5),
+    value=NUMBERS, lo=st.none() | NUMBERS, hi=st.none() | NUMBERS, count=st.none() | NUMBERS, age=st.none() | NUMBERS,
+    window=st.none() | NUMBERS, source=st.text(max_size=5), note=st.text(max_size=5),
 )  # fmt: skip
 KEYS = st.sampled_from(["a", "b", "-", "~", "="])  # a tenant may be called like a mark of the format
 JSON = st.recursive(
