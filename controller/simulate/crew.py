@@ -149,19 +149,22 @@ def _pace() -> Callable[[], bool]:
 class _Worker:
     """What a worker process has."""
 
-    study: Study
+    origin: Origin
     frames: "Queue[Frame] | None"
     stop: Event
+    study: Study | None = None
 
 
 def _begin(origin: Origin, frames: "Queue[Frame] | None", stop: Event) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the first process tells the others
     logs.configure(logging.WARNING)
     memory.settle()
-    _Worker.study, _Worker.frames, _Worker.stop = origin.load(), frames, stop
+    _Worker.origin, _Worker.frames, _Worker.stop = origin, frames, stop
 
 
 def _work(task: Task) -> Run | None:
+    # Loaded here and not at the start, so that what goes wrong is told by the task.
+    study = _Worker.study = _Worker.study or _Worker.origin.load()
     frames, parent = _Worker.frames, multiprocessing.parent_process()
 
     def stopped() -> bool:
@@ -171,6 +174,6 @@ def _work(task: Task) -> Run | None:
     watch = Watch(frames.put if shown and frames is not None else lambda _: None, _pace() if shown else lambda: False,
                   stopped)  # fmt: skip
     try:
-        return do(_Worker.study, task, watch)
+        return do(study, task, watch)
     except Cancelled:
         return None

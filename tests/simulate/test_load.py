@@ -1,0 +1,110 @@
+"""A wrong scenario is refused with the place, the mistake and the mend, not with a number that means nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.config import ConfigError
+from controller.simulate.load import open_study
+from tests.support.scenarios import SMALL, changed, written
+
+HPA = {"kind": "benchmarks.peers.hpa:Hpa", "target": 8}
+STREAM = SMALL["traffic"]["chat"][0]
+
+
+def problems(folder: Path, *changes: tuple[str, Any]) -> list[tuple[str, str, str]]:
+    data = SMALL
+    for path, value in changes:
+        data = changed(data, path, value)
+    with pytest.raises(ConfigError) as caught:
+        open_study(written(folder, data))
+    assert all(problem.line for problem in caught.value.problems)
+    return [(problem.path, problem.mistake, problem.mend) for problem in caught.value.problems]
+
+
+def test_the_small_scenario_is_good(tmp_path: Path) -> None:
+    study = open_study(written(tmp_path))
+    assert study.scenario.pools == {"chat": 1}
+    assert set(study.peers) == {"hpa"}
+    assert study.config.interval == 15.0
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place", "mistake", "mend"),
+    [
+        ("durtion", "6m", "durtion", "is not a known key", "duration"),
+        ("duration", None, "duration", "is missing", "add it"),
+        ("duration", "2m", "duration", "leaves less than a minute to score", "longer"),
+        ("promises.default", {}, "promises.default.ttft", "nothing is promised", "ttft, tpot or e2e"),
+        ("promises", {"gold": {"ttft": "1s"}}, "promises", "nothing is promised to requests without", "default"),
+        ("fleet.pools.chat.replicas", -1, "fleet.pools.chat.replicas", "-1 is out of bounds", "at least 0"),
+        ("fleet.pools.chat.engine.kind", "gpu", "fleet.pools.chat.engine.kind", "'gpu' is not a choice", "profile"),
+        ("traffic.chat.0.kind", "generatd", "traffic.chat[0].kind", "'generatd' is not a choice", "generated?"),
+        ("traffic.chat.0.shapes.0.at", "2", "traffic.chat[0].shapes[0].at", "'2' has no unit", "2s"),
+        ("traffic", {"code": [STREAM]}, "traffic.code", "is not a pool of the fleet", "chat"),
+        ("traffic", {}, "traffic", "is empty", "add a stream"),
+        ("traffic.chat", [STREAM, STREAM], "traffic.chat[1].name", "'web' is also a stream of chat", "its own"),
+        ("traffic.chat.0.start", "7m", "traffic.chat[0].start", "is after the end of the run", "earlier"),
+        ("events.0.end", "7m", "events[0].end", "lies in the part that is not scored", "scored is 1m to 5m30s"),
+        ("events.0.begin", "30s", "events[0].begin", "lies in the part that is not scored", "begin later"),
+        ("fleet.disturbances", [{"kind": "crash", "pool": "chat", "at": "6m"}], "fleet.disturbances[0].at",
+         "is after the end of the run", "earlier"),
+        ("governor", 7, "governor", "is neither a path nor a config", "path"),
+        ("governor.pools.chat.engine", "sglang", "governor.pools.chat.engine", "the metrics of vllm", "write vllm"),
+        ("governor.pools.chat.levers.replicas.max", "x", "governor.pools.chat.levers.replicas.max",
+         "'x' is not a number", "without quotes"),
+        ("governor.pools.chat.levers", {}, "governor.pools.chat", "has no lever replicas", "add it"),
+        ("against.peers.none", HPA, "against.peers.none", "is a name of this command's own", "something else"),
+        ("against.peers.hpa.target", 0, "against.peers.hpa.target", "0 is out of bounds", "more than 0"),
+        ("against.peers.hpa.kind", "nobody", "against.peers.hpa.kind", "no policy is called 'nobody'", "module:Class"),
+        ("against.peers.hpa", {"kind": "tests.support.plugins:Wheel"}, "against.peers.hpa.kind",
+         "does not drive replicas", "another policy"),
+    ],
+)  # fmt: skip
+def test_each_mistake_is_named_with_its_place_and_mend(
+    tmp_path: Path, path: str, value: object, place: str, mistake: str, mend: str
+) -> None:
+    found = problems(tmp_path, (path, value))
+    mine = [one for one in found if one[0] == place]
+    assert mine, found
+    assert mistake in mine[0][1]
+    assert mend in mine[0][2]
+
+
+def test_a_pool_that_the_fleet_does_not_have_is_named_where_the_config_stands(tmp_path: Path) -> None:
+    inline = changed(SMALL, "governor.pools", {"chatt": SMALL["governor"]["pools"]["chat"]})
+    with pytest.raises(ConfigError, match=r"governor.pools.chatt: is not a pool of the fleet; did you mean chat\?"):
+        open_study(written(tmp_path, inline))
+    config = {"version": 1, "source": {"kind": "prometheus", "url": "http://here"}, **inline["governor"]}
+    (tmp_path / "governor.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    by_path = changed(SMALL, "governor", "governor.yaml")
+    with pytest.raises(ConfigError, match="governor: its pool chatt: is not a pool of the fleet"):
+        open_study(written(tmp_path, by_path))
+
+
+def test_several_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    found = problems(tmp_path, ("traffic.chat.0.start", "7m"), ("against.peers.hpa.target", 0), ("events.0.end", "7m"))
+    assert {place for place, _, _ in found} == {
+        "traffic.chat[0].start", "against.peers.hpa.target", "events[0].end",
+    }  # fmt: skip
+
+
+def test_a_config_of_its_own_file_is_found_next_to_the_scenario(tmp_path: Path) -> None:
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    config = {"version": 1, "source": {"kind": "prometheus", "url": "http://here"}, **SMALL["governor"]}
+    (tmp_path / "governor.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    study = open_study(written(folder, changed(SMALL, "governor", "../governor.yaml")))
+    assert set(study.config.pools) == {"chat"}
+    with pytest.raises(ConfigError, match=r"missing\.yaml.*cannot be read"):
+        open_study(written(folder, changed(SMALL, "governor", "missing.yaml")))
+
+
+def test_another_config_takes_the_place_of_the_scenarios_own(tmp_path: Path) -> None:
+    config = changed({"version": 1, "source": {"kind": "prometheus", "url": "http://here"}, **SMALL["governor"]},
+                     "interval", "20s")  # fmt: skip
+    path = tmp_path / "other.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert open_study(written(tmp_path), path).config.interval == 20.0
