@@ -60,14 +60,14 @@ class Fold:
         self.selection = selection
         self.told: dict[int, Told] = {}  # a cache of its user, per pool
         cumulative = [e for e in selection.entries if e.fact.kind is not Kind.GAUGE and e.slot != "gate"]
-        ranked = sorted((_child(e, layout), _rung(e), number) for number, e in enumerate(cumulative))
+        ranked = sorted((e.child, _rung(e), number) for number, e in enumerate(cumulative))
         keys = [child for child, _, _ in ranked]
         cumulative = [cumulative[number] for _, _, number in ranked]
         self.gauges = _gauges([e for e in selection.entries if e.fact.kind is Kind.GAUGE], layout)
         self._series = np.array([e.series for e in cumulative], dtype=np.intp)
         self._scale = np.array([1.0 if e.fact.kind is Kind.HISTOGRAM and e.slot != "sum" else e.candidate.scale
                                 for e in cumulative])  # fmt: skip
-        self._health = _health(layout, self._series)
+        self._health = _health(layout, cumulative)
         self._is_sum = np.array([e.slot == "sum" for e in cumulative], dtype=bool)
         members: dict[object, int] = {}
         self._member = np.array([members.setdefault(key, len(members)) for key in keys], dtype=np.intp)
@@ -211,25 +211,16 @@ def _lengths(candidate: Candidate, groups: Mapping[object, Sequence[int]], layou
     return {number: len([name for name in text.split(",") if name.strip()]) for number, text in texts.items()}
 
 
-def _health(layout: Layout, series: Indexes) -> list[Indexes]:
+def _health(layout: Layout, entries: Sequence[Entry]) -> list[Indexes]:
     """Columns of the numbers of each series' target's `up`, -1 where there is none (or no further one)."""
     ups: dict[tuple[str, str], list[int]] = {}
     for number, (name, pairs) in enumerate(layout.keys):
         if name == "up":
             labels = dict(pairs)
             ups.setdefault((labels.get("job", ""), labels.get("instance", "")), []).append(number)
-    rows = []
-    for number in series.tolist():
-        labels = dict(layout.keys[number][1])
-        rows.append(ups.get((labels.get("job", ""), labels.get("instance", "")), []))
+    rows = [ups.get(entry.target, []) for entry in entries]
     width = max((len(row) for row in rows), default=0)
     return [np.array([row[i] if i < len(row) else -1 for row in rows], dtype=np.intp) for i in range(width)]
-
-
-def _child(entry: Entry, layout: Layout) -> tuple[object, ...]:
-    """One histogram (or counter) of one process for one fact: what resets together."""
-    pairs = tuple(pair for pair in layout.keys[entry.series][1] if pair[0] != "le")
-    return (entry.pool, entry.fact.value, entry.part, entry.candidate.metric, pairs)
 
 
 def _rung(entry: Entry) -> tuple[float, str]:

@@ -6,7 +6,7 @@ contracts at once and no quantity is counted twice under two names.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
@@ -38,7 +38,8 @@ def accepts(matcher: Matcher) -> Callable[[str], bool]:
 class Entry(NamedTuple):
     """One series in one role for one pool. `slot` is the upper edge of a bucket in the unit of the fact, or the role;
     entries that differ only in `series` within one `cell` repeat the same quantity. `shares` are the (kind, value) of
-    the splits that want it."""
+    the splits that want it. What has the same `child` is one counter or histogram of one process, and resets together;
+    `target` is who was scraped for it."""
 
     pool: int
     fact: Fact
@@ -50,10 +51,26 @@ class Entry(NamedTuple):
     slot: float | str
     member: SeriesKey
     series: int
+    child: tuple[object, ...]
+    target: Target
 
     @property
     def cell(self) -> tuple[int, Fact, int, float | str, SeriesKey]:
         return (self.pool, self.fact, self.part, self.slot, self.member)
+
+
+class _Sight(NamedTuple):
+    """What one series is to one pool, whatever else is there. `follows` when it belongs to the pool only if its replica
+    (or target) does by other series; a `platform` series says nothing of targets."""
+
+    pool: int
+    replica: str
+    target: Target
+    labels: dict[str, str]
+    names: frozenset[str]
+    follows: bool
+    platform: bool
+    entries: tuple[Entry, ...]
 
 
 @dataclass(slots=True)
@@ -101,6 +118,7 @@ class Selector:
         self._seen = 0
         self._bounded: list[tuple[int, float, float]] = []  # series whose values may be blanks
         self._labels: list[dict[str, str]] = []
+        self._sights: dict[tuple[int, str], tuple[_Sight, ...]] = {}  # by number of the series and contract
         self._matched: dict[tuple[str, bool, tuple[str, ...]], list[int]] = {}
         self._selectors = {
             engine: tuple(sorted({m.label for pool in pools for m in needs[pool].matchers}))
@@ -196,30 +214,44 @@ class Selector:
         found: Selection,
         exposed: dict[tuple[int, str], dict[str, set[str]]],
     ) -> None:
-        name, _ = layout.keys[number]
+        sights = self._sights.get((number, engine))
+        if sights is None:
+            sights = self._sights[number, engine] = tuple(self._sight(layout, number, engine, uses, no_model))
+        for sight in sights:
+            pool, replica, target = sight.pool, sight.replica, sight.target
+            if sight.follows:
+                known = (pool, replica) in found.replicas if replica else target in found.targets.get(pool, {})
+                if not known:
+                    continue
+            elif not sight.platform:
+                found.targets.setdefault(pool, {})[target] = replica
+                if replica:
+                    found.replicas.setdefault((pool, replica), sight.labels)
+            exposed.setdefault((pool, replica), {}).setdefault(engine, set()).update(sight.names)
+            found.names.setdefault((pool, engine), set()).update(sight.names)
+            found.entries += sight.entries
+
+    def _sight(self, layout: Layout, number: int, engine: str, uses: list[Use], no_model: bool) -> Iterator[_Sight]:
+        """What one series is to each pool that it may belong to."""
+        name, pairs = layout.keys[number]
         labels = self._labels[number]
         target = (labels.get("job", ""), labels.get("instance", ""))
+        rest = tuple(pair for pair in pairs if pair[0] != "le")
+        names = frozenset({name, self._announces.get(name, name)})
         for pool in self._pools_of(engine, labels, no_model):
             need = self.needs[pool]
             contract, facts = self._homes[pool][engine]
-            if contract.scope == "platform":
-                replica = workload_replica(need, labels, [use.candidate for use in uses])
-                if replica is None:
+            platform = contract.scope == "platform"
+            if platform:
+                found = workload_replica(need, labels, [use.candidate for use in uses])
+                if found is None:
                     continue
+                replica = found
             else:
                 replica = labels.get(need.replica_label, "")
-                if no_model and _by_model(contract, need):
-                    # These series do not name their model, so they belong to the pool that their replica belongs to.
-                    known = (pool, replica) in found.replicas if replica else target in found.targets.get(pool, {})
-                    if not known:
-                        continue
-                else:
-                    found.targets.setdefault(pool, {})[target] = replica
-                    if replica:
-                        found.replicas.setdefault((pool, replica), labels)
-            names = {name, self._announces.get(name, name)}
-            exposed.setdefault((pool, replica), {}).setdefault(engine, set()).update(names)
-            found.names.setdefault((pool, engine), set()).update(names)
+            # Series that do not name their model belong to the pool that their replica belongs to.
+            follows = not platform and no_model and _by_model(contract, need)
+            entries: list[Entry] = []
             for use in uses:
                 if use.fact in facts and _passes(use.candidate, labels) and fits(use.candidate, need, labels):
                     slot, member = slot_of(use, labels), member_of(use, name, labels, replica)
@@ -230,9 +262,14 @@ class Selector:
                         for split in self._splits[pool]
                         if use.fact in split.facts and (value := labels.get(split.label, ""))
                     )
-                    found.entries.append(
-                        Entry(pool, use.fact, use.rank, use.part, use.candidate, replica, shares, slot, member, number)
-                    )
+                    child = (pool, use.fact.value, use.part, use.candidate.metric, rest)
+                    entries.append(
+                        Entry(
+                            pool, use.fact, use.rank, use.part, use.candidate, replica, shares, slot, member, number,
+                            child, target,
+                        )
+                    )  # fmt: skip
+            yield _Sight(pool, replica, target, labels, names, follows, platform, tuple(entries))
 
     def _pools_of(self, engine: str, labels: dict[str, str], no_model: bool) -> list[int]:
         values = tuple(labels.get(label, "") for label in self._selectors[engine])
