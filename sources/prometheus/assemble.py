@@ -137,10 +137,20 @@ def _numbers(
             continue
         candidate = part.candidate
         for pool, member in _owners(question, part, row, targets, ambiguous):
-            cell = cells.setdefault(pool, {}).setdefault(member, {})
-            used.setdefault(pool, {})[candidate.metric] = None
+            of = cells.get(pool)
+            if of is None:
+                of, used[pool] = {}, {}
+                cells[pool] = of
+            used[pool][candidate.metric] = None
+            cell = of.get(member)
+            if cell is None:
+                cell = of[member] = {}
             if not candidate.value_label:
-                cell.setdefault(tag, []).append(value)
+                known = cell.get(tag)
+                if known is None:
+                    cell[tag] = [value]
+                else:
+                    known.append(value)
             elif value > newest.get((pool, member, tag), -math.inf):
                 # The sample is the time at which the list was set; lists that were replaced stay exposed.
                 newest[pool, member, tag] = value

@@ -21,7 +21,7 @@ class Assignment:
         self._equal: dict[tuple[str, ...], dict[tuple[str, ...], list[tuple[PoolNeeds, _Test]]]] = {}
         used = {m.label for pool in pools for m in pool.matchers} - set(blind)
         self.labels = tuple(sorted(used))
-        self._seen: dict[tuple[str | None, ...], dict[str, PoolNeeds]] = {}
+        self._seen: dict[tuple[str | None, ...], tuple[tuple[PoolNeeds, ...], Mapping[str, PoolNeeds]]] = {}
         for pool in pools:
             matchers = [m for m in pool.matchers if m.label in used]
             equal = {m.label: m.value for m in matchers if m.op == "="}
@@ -31,16 +31,21 @@ class Assignment:
 
     def pools(self, row: Mapping[str, str]) -> tuple[PoolNeeds, ...]:
         """The pools that select this row; an absent label is an empty one, as in PromQL."""
-        return tuple(self.by_name(row).values())
+        return self._known(row)[0]
 
     def by_name(self, row: Mapping[str, str]) -> Mapping[str, PoolNeeds]:
         """The same pools by their names."""
+        return self._known(row)[1]
+
+    def _known(self, row: Mapping[str, str]) -> tuple[tuple[PoolNeeds, ...], Mapping[str, PoolNeeds]]:
+        """Both, which are found once for all rows with these labels."""
         key = tuple(map(row.get, self.labels))
         found = self._seen.get(key)
         if found is None:
             if len(self._seen) > _REMEMBER:
                 self._seen.clear()
-            found = self._seen[key] = {pool.pool: pool for pool in self._search(row)}
+            pools = self._search(row)
+            found = self._seen[key] = pools, {pool.pool: pool for pool in pools}
         return found
 
     def _search(self, row: Mapping[str, str]) -> tuple[PoolNeeds, ...]:
