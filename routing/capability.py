@@ -46,6 +46,7 @@ class _Fit:
     shortest: float  # the shortest context among them, tokens
     longest: float
     shares: dict[str, float]  # of traffic by version; empty without a canary
+    versions: dict[str, tuple[int, ...]]  # places by version, likewise
     missing: str
 
 
@@ -74,31 +75,37 @@ class Capability:
         self._fits.move_to_end(wish)
         if fit.missing:
             return Match((), fit.missing)
-        found: Sequence[Replica] = (
-            replicas if len(fit.places) == len(replicas) else [replicas[place] for place in fit.places]
-        )
         tokens = request.prompt_tokens + request.max_tokens
-        if tokens > fit.shortest:
-            found = [one for one in found if one.ability.context is None or one.ability.context >= tokens]
-            if not found:
+        short = tokens > fit.shortest
+        places: Sequence[int] = fit.places
+        if short:
+            places = [place for place in places if (most := abilities[place].context) is None or most >= tokens]
+            if not places:
                 return Match((), f"the request needs a context of {tokens} tokens; the longest is {fit.longest:.0f}")
-        return Match(self._thinned(found, fit.shares) if fit.shares and not request.version else found)
+        if fit.shares and not request.version:
+            places = self._thinned(fit, places, short, replicas)
+        return Match(replicas if len(places) == len(replicas) else [replicas[place] for place in places])
 
-    def _thinned(self, replicas: Sequence[Replica], shares: dict[str, float]) -> Sequence[Replica]:
+    def _thinned(self, fit: _Fit, places: Sequence[int], short: bool, replicas: Sequence[Replica]) -> Sequence[int]:
         """Those of the version whose turn it is. Error diffusion: each version is owed its share of every request that
         could go to more than one, and the one that is owed most gets it. Closed replicas have no part in this: a
         canary that drains must not swallow its share."""
-        there = dict.fromkeys(one.ability.version for one in replicas if one.weight > 0.0 and not one.draining)
-        total = sum(shares[version] for version in there)
+        versions = _by_version(places, fit.abilities) if short else fit.versions
+        there = [
+            version
+            for version, its in versions.items()
+            if any(replicas[place].weight > 0.0 and not replicas[place].draining for place in its)
+        ]
+        total = sum([fit.shares[version] for version in there])
         if len(there) < 2 or total <= 0.0:
-            return replicas
-        model = replicas[0].ability.model
+            return places
+        model = fit.abilities[places[0]].model
         for version in there:
             key = (model, version)
-            self._owed[key] = self._owed.get(key, 0.0) + shares[version] / total
+            self._owed[key] = self._owed.get(key, 0.0) + fit.shares[version] / total
         chosen = max(there, key=lambda version: self._owed[model, version])
         self._owed[model, chosen] -= 1.0
-        return [one for one in replicas if one.ability.version == chosen]
+        return versions[chosen]
 
 
 def _fit(wish: _Wish, abilities: tuple[Ability, ...]) -> _Fit:
@@ -127,9 +134,17 @@ def _fit(wish: _Wish, abilities: tuple[Ability, ...]) -> _Fit:
         tuple(places),
         min(contexts, default=0.0),
         max(contexts, default=0.0),
-        _shares(found),
+        shares := _shares(found),
+        _by_version(places, abilities) if shares else {},
         missing,
     )
+
+
+def _by_version(places: Sequence[int], abilities: Sequence[Ability]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, list[int]] = {}
+    for place in places:
+        found.setdefault(abilities[place].version, []).append(place)
+    return {version: tuple(its) for version, its in found.items()}
 
 
 def _shares(abilities: Sequence[Ability]) -> dict[str, float]:

@@ -70,7 +70,8 @@ class Hybrid(CostBase[HybridParameters]):
             return "affine set closed"
         at = self.ledger.at
         total = sum([at[one.name].work for one in replicas if one.name in at])
-        mean = total * self.top / sum([one.weight for one in replicas])
+        weights = sum([one.weight for one in replicas]) if self.lowered else self.top * len(replicas)
+        mean = total * self.top / weights
         least = min([at.get(one.name, NOTHING).work / one.weight for one in affine]) * self.top
         if least > self.parameters.overload * mean and least > mean + self.parameters.slack:
             return "affine set overloaded"
