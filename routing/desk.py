@@ -293,7 +293,7 @@ class Desk:
     def _to_first_token(self, flight: Flight) -> float:
         """Seconds from its place to its first token."""
         return self._intake.delay.prefill(
-            self._load.prefill_tokens, flight.request.prompt_tokens, self._fleet.in_service
+            self._load.prefill_tokens, flight.request.prompt_tokens, self._fleet.prefilling
         )
 
     def _drained(self) -> float:

@@ -26,7 +26,7 @@ class Fleet:
         self.breaker = Breaker(knobs.breaker)
         self.generation = 0
         self.cap = Cap()
-        self.in_service = 0
+        self.prefilling = 0  # replicas in service that compute prompts
         self.next_at = inf
         self._knobs = knobs
         self._slow_start = SlowStart(knobs.slow_start)
@@ -91,19 +91,22 @@ class Fleet:
         if self.breaker.probing:
             found = self._probed(found, flight, now)
         if flight.tried:
-            others = [one for one in found if one.name not in flight.tried and one.weight > 0.0 and not one.draining]
-            return others or found
+            others = [one for one in found if one.name not in flight.tried]
+            return others if any(_open(one) and one.ability.role != "prefill" for one in others) else found
         return found
 
     def _probed(self, found: Sequence[Replica], flight: Flight, now: float) -> Sequence[Replica]:
-        """One probe that is due, else all but those that are probed; those when there is nothing else."""
+        """A probe that is due, alone; else all but those that are probed; those too when there is nothing else. One
+        that does a part of the work only can be tried beside others alone."""
         probing = self.breaker.probing
-        for one in found:
-            open_to_it = one.weight > 0.0 and not one.draining and one.name not in flight.tried
-            if one.name in probing and open_to_it and self.breaker.probe_due(one.name, now):
-                return (one,)
         others = [one for one in found if one.name not in probing]
-        return others if any(one.weight > 0.0 and not one.draining for one in others) else found
+        for one in found:
+            open_to_it = _open(one) and one.name not in flight.tried
+            if one.name in probing and open_to_it and self.breaker.probe_due(one.name, now):
+                if one.ability.role == "both":
+                    return (one,)
+                others.append(one)
+        return others if any(_open(one) and one.ability.role != "prefill" for one in others) else found
 
     def lacks(self, request: Request) -> Reason | None:
         """Why nobody here can take it, whatever is free: None when somebody could."""
@@ -112,7 +115,7 @@ class Fleet:
         found = self._looker.match(request, self._list).replicas
         if not found:
             return Reason.NO_MATCH
-        if all(one.weight <= 0.0 or one.draining for one in found):
+        if not any(_open(one) and one.ability.role != "prefill" for one in found):
             return Reason.NO_CAPACITY
         return None
 
@@ -121,11 +124,15 @@ class Fleet:
         for name, replica in self.replicas.items():
             base = self._knobs.weights.get(name, self._own[name])
             replica.weight = min(base, self._slow_start.factor(name, now), self.breaker.factor(name))
-        serving = [one for one in self._list if one.weight > 0.0 and not one.draining]
         self.cap.set(self._knobs.concurrency, self._list)
-        self.in_service = sum(one.ability.role != "prefill" for one in serving)
+        self.prefilling = sum(_open(one) and one.ability.role != "decode" for one in self._list)
         self.generation += 1
         self._schedule()
 
     def _schedule(self) -> None:
         self.next_at = min(self._slow_start.next_at, self.breaker.next_at)
+
+
+def _open(replica: Replica) -> bool:
+    """Whether it takes new work."""
+    return replica.weight > 0.0 and not replica.draining

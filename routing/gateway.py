@@ -136,8 +136,10 @@ class Gateway(Desk):
                 if other != name:
                     self._fleet.breaker.dropped(other, sent_at)
             changed = self._fleet.breaker.failed(name, sent_at, now)
+        if changed:
+            self._fleet.reweigh(now)  # before it is sent again, perhaps to the one that was just taken out
         out = self._again(flight, name, kind, now)
-        return out + (self._reweighed(now) if changed else self._next(now))
+        return out + (self._reopened(now) if changed else self._next(now))
 
     # What happens to replicas.
 

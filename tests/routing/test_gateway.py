@@ -104,6 +104,37 @@ def test_prefill_and_decode_replicas_each_have_their_part_in_flight() -> None:
     assert made.counts().total.finished == 1
 
 
+def test_a_fleet_without_decode_is_no_capacity() -> None:
+    made = gateway(CAPPED, role="prefill")
+
+    assert reason(made.arrive(request(0), 0.0)) is Reason.NO_CAPACITY
+
+
+def test_a_prefill_replica_is_probed_beside_others() -> None:
+    """Alone it could not answer, and whoever tried it would find nobody."""
+    knobs = Knobs(breaker=Breaker(on=True, least=5))
+    made = Gateway(knobs, make("prefill-decode", {"decode_prefills": False}))
+    for name, role in (("p0", "prefill"), ("p1", "prefill"), ("d", "decode")):
+        made.joined(Replica(name, Ability(role=role)), 0.0)
+    now, failed = 0.0, 0
+    for i in range(600):
+        now += 0.1
+        made.poll(now)
+        for action in made.arrive(request(i), now):
+            assert isinstance(action, Send)
+            if action.prefill == "p1" and now < 8.0:
+                failed += 1
+                made.failed(i, now, "500", "p1")
+            else:
+                made.first_token(i, now, action.prefill)
+                made.finished(i, 10, now, "d")
+
+    assert failed > 10
+    assert made.counts().opened == {"p1": 1}
+    assert made.counts().total.finished == 600 - failed
+    assert made.replicas["p1"].weight == 1.0
+
+
 def test_a_prompt_too_long_for_the_fleet_s_peace_is_refused_for_good() -> None:
     made = gateway(Knobs(longest_prompt=1000))
 

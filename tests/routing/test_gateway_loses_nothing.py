@@ -10,6 +10,7 @@ from routing.actions import Action, Cancel, Drop, Fail, Redirect, Reject, Send
 from routing.gateway import Gateway
 from routing.knobs import Admission, Breaker, Concurrency, Downgrade, Klass, Knobs, Queue, Retries, Tenant
 from routing.model import Ability, Replica, Request
+from routing.strategies import NAMES as NAMES_OF_STRATEGIES
 from routing.strategies import make
 
 NAMES = ("a", "b", "c", "d")
@@ -58,7 +59,7 @@ ANY_KNOBS = st.builds(
     retries=st.builds(Retries, attempts=st.integers(0, 2), client_budget=st.none() | st.just(0.1)),
     weights=st.sampled_from([{}, {"a": 0.0}, dict.fromkeys(NAMES, 0.0), {"b": 0.3}]),
     slow_start=st.sampled_from([0.0, 2.0]),
-    strategy=st.sampled_from(["", "round-robin", "least-loaded", "least-queue", "power-of-two"]),
+    strategy=st.sampled_from(["", "", *NAMES_OF_STRATEGIES]),
 )  # fmt: skip
 
 EVENT = st.tuples(
@@ -79,6 +80,7 @@ class World:
         self.gateway = Gateway(knobs, make("least-loaded"), now=self.now)
         self.arrived: list[Request] = []
         self.at: dict[int, str] = {}  # sent and not ended: where
+        self.prefilling: dict[int, str] = {}  # elsewhere than there
         self.waiting: set[int] = set()
         self.ended: dict[int, str] = {}
         self.log: list[Callable[[], Sequence[Action]]] = []
@@ -93,9 +95,10 @@ class World:
 
     def check_cap(self) -> None:
         """Recomputed by hand: after a send there is no more than may be."""
-        knobs, replicas = self.gateway.knobs.concurrency, self.gateway.replicas.values()
+        knobs = self.gateway.knobs.concurrency
+        replicas = [one for one in self.gateway.replicas.values() if one.ability.role != "prefill"]
         assert knobs.limit is None or len(self.at) <= knobs.limit
-        if knobs.per_slot is not None:
+        if knobs.per_slot is not None and not self.prefilling:
             shares = {
                 one.name: 0.0 if one.draining else knobs.per_slot * (one.slots or 0) * min(one.weight, 1.0)
                 for one in replicas
@@ -107,6 +110,7 @@ class World:
         assert id_ not in self.ended, f"{id_} ended as {self.ended[id_]} and again as {how}"
         self.ended[id_] = how
         self.at.pop(id_, None)
+        self.prefilling.pop(id_, None)
         self.waiting.discard(id_)
 
     def obey(self, actions: Sequence[Action]) -> None:
@@ -115,9 +119,14 @@ class World:
             if isinstance(action, Send):
                 replica = self.gateway.replicas[action.replica]
                 assert not replica.draining
+                assert replica.weight > 0.0
+                assert replica.ability.role != "prefill"
                 assert action.id not in self.at
                 self.waiting.discard(action.id)
                 self.at[action.id] = action.replica
+                if action.prefill and action.prefill != action.replica:
+                    assert self.gateway.replicas[action.prefill].weight > 0.0
+                    self.prefilling[action.id] = action.prefill
             elif isinstance(action, Cancel):
                 assert self.at[action.id] == action.replica
                 self.end(action.id, "cancelled")
@@ -139,7 +148,8 @@ class World:
         assert total.arrived == total.ended + gateway.inflight + gateway.queued
         assert 0 <= total.hit_rate <= 1
         for name, replica in gateway.replicas.items():
-            assert replica.inflight == sum(place == name for place in self.at.values())
+            places = [*self.at.values(), *self.prefilling.values()]
+            assert replica.inflight == places.count(name)
             assert replica.inflight_tokens >= -1e-6
 
     def step(self, what: str, pick: int, dt: float, knobs: Knobs) -> None:  # noqa: PLR0912
@@ -153,21 +163,22 @@ class World:
             request = Request(
                 id_, 1 + pick % 1000, 50, tenant=TENANTS[pick % 3], klass=CLASSES[pick // 3 % 3], priority=pick % 2,
                 deadline=now + pick % 5 if pick % 4 == 0 else None, attempt=pick % 2,
-                model="m" if pick % 7 == 1 else "",
+                model="m" if pick % 7 == 1 else "", prefix=(pick % 5, 5 + pick % 11), session=f"s{pick % 6}",
             )  # fmt: skip
             self.arrived.append(request)
             self.waiting.add(id_)
             self.do(lambda: gateway.arrive(request, now))
         elif what == "joined":
             name = NAMES[pick % 4]
-            for id_ in [id_ for id_, place in self.at.items() if place == name]:
-                self.lost(id_)
-            replica = Replica(name, Ability(model="m" if pick % 3 else "n"), slots=1 + pick % 3, kv_tokens=2000)
+            self.lose(name)
+            role = ("both", "both", "both", "prefill", "decode")[pick % 5]
+            replica = Replica(
+                name, Ability(model="m" if pick % 3 else "n", role=role), slots=1 + pick % 3, kv_tokens=2000
+            )
             self.do(lambda: gateway.joined(replica, now))
         elif what == "left":
             name = NAMES[pick % 4]
-            for id_ in [id_ for id_, place in self.at.items() if place == name]:
-                self.lost(id_)
+            self.lose(name)
             self.do(lambda: gateway.left(name, now))
         elif what == "drain":
             self.do(lambda: gateway.drain(NAMES[pick % 4], now))
@@ -194,6 +205,7 @@ class World:
             id_ = sorted(self.at)[pick % len(self.at)]
             place = self.at[id_]
             if what == "first_token":
+                place = self.prefilling.pop(id_, place)
                 self.do(lambda: gateway.first_token(id_, now, place))
             elif what == "finished":
                 self.end(id_, "finished")
@@ -202,8 +214,14 @@ class World:
                 self.lost(id_)
                 self.do(lambda: gateway.failed(id_, now, "500", place))
 
+    def lose(self, name: str) -> None:
+        """A replica takes with it what it works on."""
+        for id_ in [id_ for id_, place in self.at.items() if name in (place, self.prefilling.get(id_))]:
+            self.lost(id_)
+
     def lost(self, id_: int) -> None:
         """Until the gateway says what becomes of it, it waits."""
+        self.prefilling.pop(id_, None)
         del self.at[id_]
         self.waiting.add(id_)
 
