@@ -106,8 +106,8 @@ class Disturber:
             self._pace(server, one.factor, now)
             self._later(one.duration, now, partial(self._pace, server, 1.0))
         elif isinstance(one, Hang):
-            self._hang(server, True, now)
-            self._later(one.duration, now, partial(self._hang, server, False))
+            self._hang(server, True, one.answers, now)
+            self._later(one.duration, now, partial(self._hang, server, False, True))
 
     def _pace(self, server: Server, factor: float, now: float) -> None:
         """The hardware is slow, so it stays so when the process starts anew."""
@@ -117,9 +117,10 @@ class Disturber:
             server.engine.slow = factor
             server.engine_wake.plan(server.engine.next_at)
 
-    def _hang(self, server: Server, hung: bool, now: float) -> None:
+    def _hang(self, server: Server, hung: bool, answers: bool, now: float) -> None:
         """The process is stuck; one that starts anew is not."""
         self._world.woken(server, now)
+        server.answers = answers
         if server.engine is not None:
             server.engine.hung = hung
             server.engine_wake.plan(server.engine.next_at)

@@ -52,10 +52,11 @@ class Straggler(Victims):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hang(Victims):
-    """The engine core stops for a while; health and metrics pages still answer."""
+    """The engine core stops for a while."""
 
     kind: Literal["hang"] = param("hang", "hang")
     duration: float = param("how long", 60.0, unit=Unit.DURATION, gt=0)
+    answers: bool = param("vLLM's HTTP server still answers, and its metrics stand still; else scrapes fail", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

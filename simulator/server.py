@@ -11,12 +11,12 @@ from simulator.page import Labels, Page
 
 class Server:
     """A replica of a pool; `number` counts them in the order of their making. `target` are the labels that Prometheus
-    gives to it. `pending` are the jobs that it has or that are on the way to it; `heavy` those of them whose prompts
-    may not fit the memory for activations and have no first token yet."""
+    gives to it; `answers` is whether its HTTP server does. `pending` are the jobs that it has or that are on the way to
+    it; `heavy` those of them whose prompts may not fit the memory for activations and have no first token yet."""
 
     __slots__ = (
-        "_exposition", "engine", "engine_wake", "heavy", "http", "life", "life_wake", "name", "number", "pending",
-        "pool", "slow", "spec", "target", "version", "zone",
+        "_exposition", "answers", "engine", "engine_wake", "heavy", "http", "life", "life_wake", "name", "number",
+        "pending", "pool", "slow", "spec", "target", "version", "zone",
     )  # fmt: skip
 
     def __init__(
@@ -32,6 +32,7 @@ class Server:
         self.pending = 0
         self.heavy: dict[int, Job] = {}
         self.slow = 1.0
+        self.answers = True
         self._exposition = Exposition(model_name, target)
 
     def start(self, now: float) -> Engine:
@@ -39,6 +40,7 @@ class Server:
         self.engine = Engine(self.spec, now)
         self.engine.slow = self.slow
         self.http = Http()
+        self.answers = True
         return self.engine
 
     def stop(self, now: float) -> list[Job]:
@@ -51,8 +53,8 @@ class Server:
         return lost
 
     def page(self) -> Page | None:
-        """What a scrape brings home, as of the engine's last advance; None while the port is closed."""
+        """What a scrape brings home, as of the engine's last advance; None while nothing answers."""
         engine, started_at = self.engine, self.life.started_at
-        if engine is None or started_at is None:
+        if engine is None or started_at is None or not self.answers:
             return None
         return self._exposition.page(engine.counts, engine.load, self.http, started_at)

@@ -115,9 +115,18 @@ def test_an_engine_that_hangs_shows_a_page_that_stands_still() -> None:
     stuck = [o.pools["chat"] for o in seen if 66.0 <= o.at - START <= 100.0]
     assert {facts.targets_up for facts in stuck} == {1}
     assert sum(facts.counters[Fact.GENERATION_TOKENS] for facts in stuck) == 0
-    waiting = [facts.gauges[Fact.WAITING] for facts in stuck]
-    assert waiting == sorted(waiting)
-    assert waiting[-1] > 500
+    assert len({(facts.gauges[Fact.RUNNING], facts.gauges[Fact.WAITING]) for facts in stuck}) == 1
+    # The requests of meanwhile show when it moves again.
+    later = [o.pools["chat"].gauges for o in seen if 101.0 <= o.at - START <= 106.0]
+    assert max(gauges[Fact.RUNNING] + gauges[Fact.WAITING] for gauges in later) > 300
+
+
+def test_a_process_that_answers_nothing_is_down() -> None:
+    one = twin(fleet(pool(1), disturbances=(Hang(at=60.0, pool="chat", duration=40.0, answers=False),)))
+    seen = observe(one, 150)
+    stuck = [o.pools["chat"] for o in seen if 66.0 <= o.at - START <= 100.0]
+    assert {(facts.targets_up, facts.targets_down) for facts in stuck} == {(0, 1)}
+    assert seen[-1].pools["chat"].targets_up == 1
 
 
 def test_aborts_are_responses_that_did_not_finish_and_refusals_are_errors() -> None:

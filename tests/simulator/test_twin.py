@@ -217,3 +217,12 @@ def test_prefill_and_decode_pools_hand_prompts_over() -> None:
     assert first.engine.counts.generation_tokens == len(jobs)  # one token each, the rest elsewhere
     made = sum(s.engine.counts.generation_tokens for s in pools["decode"].servers.values() if s.engine is not None)
     assert made >= int(jobs.column("output").sum()) - len(jobs)
+
+
+def test_engines_tell_a_strategy_that_asks_what_their_caches_hold() -> None:
+    one = twin(fleet(pool(2, gateway=GatewaySpec(strategy="kv-events"))))
+    one.advance(START + 60.0)
+    told = dict(one.fleet.fronts["chat"].gateway.strategy.counters.extra)
+    assert told["blocks_stored"] > 0
+    deaf = twin(fleet(pool(2)))
+    assert all(s.engine is not None and s.engine.listener is None for s in deaf.fleet.cluster.pools["chat"].ready())
