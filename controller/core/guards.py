@@ -10,7 +10,7 @@ that the final value is always legal.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from controller.core.model import Mode, Outcome, PoolReadings, Step, TargetState, Tick
 from controller.core.ports import Estimate, Limits
@@ -275,7 +275,7 @@ def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float
             # earliest it can have been.
             changes = (*changes, (position[0], target.accepted - position[1]))
         position = (at, target.accepted)
-    return replace(state, changes=changes, position=position)
+    return GuardState(state.wishes, changes, position, state.due, state.short_since)
 
 
 def remember(case: Case, sought: float) -> GuardState:
@@ -284,7 +284,7 @@ def remember(case: Case, sought: float) -> GuardState:
     wishes = tuple((t, w) for t, w in case.state.wishes if t >= at - rules.stabilise - 1e-6)
     due = at + rules.every if rules.every and at >= case.state.due - 1e-6 else case.state.due
     short = (case.state.short_since or at) if _short(case) is not None else None
-    return replace(case.state, wishes=(*wishes, (at, sought)), due=due, short_since=short)
+    return GuardState((*wishes, (at, sought)), case.state.changes, case.state.position, due, short)
 
 
 def _note(note: str) -> str:

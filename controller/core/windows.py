@@ -6,7 +6,7 @@ the core keeps state outside a frozen value.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from controller.core.facts import Fact
@@ -165,13 +165,16 @@ def _thinned(entry: Entry, older: Entry | None) -> Entry:
     replicas = entry.replicas
     if older is not None and _alike(older.replicas, replicas):
         replicas = older.replicas
-    return replace(
-        entry,
-        histograms=_NO_HISTOGRAMS,
+    return Entry(
+        entry.since,
+        entry.at,
+        _NO_HISTOGRAMS,
         counters={Fact.ADMITTED: left_queue(entry), Fact.ABORTED: aborts(entry.counters)},
         gauges=_waiting(entry.gauges.get(Fact.WAITING)),
         replicas=replicas,
         classes=_NO_CLASSES,
+        named=entry.named,
+        failed=entry.failed,
     )
 
 

@@ -127,12 +127,11 @@ class Hands:
         state = known(state, self.positions.get(target))
         if state.accepted is not None:
             self.positions[target] = state.accepted
-        return replace(
-            state,
-            last_outcome=self.outcomes.get(target, state.last_outcome),
-            pin=self._pins.get(target) or state.pin,
-            pending=expected(state.pending, cold_starts.get(target.pool, 0.0)),
-        )
+        outcome, pin = self.outcomes.get(target, state.last_outcome), self._pins.get(target) or state.pin
+        pending = expected(state.pending, cold_starts.get(target.pool, 0.0)) if state.pending else ()
+        if (outcome, pin, pending) == (state.last_outcome, state.pin, state.pending):
+            return state  # as its owner tells it, which is nearly always
+        return replace(state, last_outcome=outcome, pin=pin, pending=pending)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
