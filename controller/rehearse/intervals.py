@@ -16,10 +16,11 @@ from controller.core.reading import Reading, State
 from controller.core.signals import Signal
 from controller.rehearse.run import TimedSource, tick_times
 
-_READ = (
+_SIGNALS = (
     Signal.TTFT, Signal.ITL, Signal.TPOT, Signal.FINISHED_RATE, Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE,
     Signal.RUNNING, Signal.QUEUE_DEPTH, Signal.KV_USAGE, Signal.READY_REPLICAS,
 )  # fmt: skip
+READ = frozenset().union(*(facts_for(signal) for signal in _SIGNALS))  # facts that intervals are made of
 _DEADLINE = 60.0  # seconds; a file answers at once
 
 
@@ -31,7 +32,7 @@ def read_intervals(
     needs = next((need for need in pool_needs(config) if need.pool == pool), None)
     if needs is None:
         raise InputError(f"--pool {pool}: the config has no such pool; it has {', '.join(config.pools)}")
-    wanted = dataclasses.replace(needs, facts=needs.facts.union(*(facts_for(signal) for signal in _READ)))
+    wanted = dataclasses.replace(needs, facts=needs.facts | READ)
     kind = registry.source("recording")
     source: TimedSource = kind(kind.Config(path=str(path)), (wanted,), between)
     try:
@@ -44,10 +45,11 @@ def _read(source: TimedSource, pool: str, window: float) -> Iterator[Interval]:
     times, width = tick_times(source.times(), window)
     meter = Meter([PoolSpec(pool, width, (), stale_after=2 * width)])
     for at in times:
-        yield _interval(at, meter.update(source.observe(at, _DEADLINE))[pool])
+        yield interval(at, meter.update(source.observe(at, _DEADLINE))[pool])
 
 
-def _interval(at: float, seen: PoolReadings) -> Interval:
+def interval(at: float, seen: PoolReadings) -> Interval:
+    """What the readings of one control window say, as an interval that ends at `at`."""
     finished = _number(seen.get(Signal.FINISHED_RATE))
     itl = seen.latency(Signal.ITL, "mean")
     return Interval(
