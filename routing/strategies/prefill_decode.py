@@ -45,19 +45,18 @@ class PrefillDecode(PrefixBase[PrefillDecodeParameters]):
 
     def __init__(self, parameters: PrefillDecodeParameters) -> None:
         super().__init__(parameters)
-        self.ledger = Ledger(parameters.prefill_cost)
+        self.ledger = Ledger(parameters.prefill_cost, memory=False)
         self._local = self._remote = self._far = 0
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
-        order = self.rotated(replicas)
-        decoders: list[Replica] = []
-        prefillers: list[Replica] = []
-        for one in order:
-            (prefillers if one.ability.role == "prefill" else decoders).append(one)
-        if not decoders:
-            return Choice("", why="no replica decodes")
+        order, owed = self.rotated(replicas), self.owed(replicas)
+        if owed is not None:  # it has no rivals of its own kind then
+            kind = owed.ability.role == "prefill"
+            order = [one for one in order if one is owed or (one.ability.role == "prefill") is not kind]
         depths = self.depths(request)
-        local, local_cost, decoder = self._plans(request, decoders, depths)
+        local, local_cost, decoder, prefillers = self._plans(request, order, depths)
+        if decoder is None:
+            return Choice("", why="no replica decodes")
         local_hit = min(depths.get(local, 0) * request.block, request.prompt_tokens)
         few = request.prompt_tokens - local_hit <= self.parameters.local_below
         if local and (few or not prefillers):
@@ -100,28 +99,38 @@ class PrefillDecode(PrefixBase[PrefillDecodeParameters]):
     def extra(self) -> dict[str, int]:
         return super().extra() | {"local": self._local, "remote": self._remote, "remote_far": self._far}
 
-    def _plans(self, request: Request, decoders: list[Replica], depths: dict[str, int]) -> tuple[str, float, Replica]:
-        """The replica for a local prefill and its cost in seconds, no name when none can; and the decode replica for a
-        remote one, by load."""
+    def _plans(
+        self, request: Request, replicas: list[Replica], depths: dict[str, int]
+    ) -> tuple[str, float, Replica | None, list[Replica]]:
+        """The replica for a local prefill and its cost in seconds, no name when none can; the decode replica for a
+        remote one, by load; and the prefill replicas."""
         price, zone, at, block = self.parameters.prefill_cost, request.zone, self.ledger.at, request.block
         disturbance, prompt, away = price * self.parameters.disturbance, request.prompt_tokens, self.parameters.away
-        anywhere = self.parameters.decode_prefills
-        local, least, decoder, lightest = "", inf, decoders[0], inf
-        owed = self.owed(decoders)
-        for one in (owed,) if owed else decoders:
-            name, inflight = one.name, one.inflight
-            per_weight = (away if zone and one.ability.zone != zone else 1.0) / one.weight
-            load = (inflight + 1) * per_weight
-            if load < lightest:
-                decoder, lightest = one, load
+        anywhere, lowered = self.parameters.decode_prefills, self.lowered
+        local, least, lightest = "", inf, inf
+        decoder: Replica | None = None
+        prefillers: list[Replica] = []
+        for one in replicas:
+            ability, name, inflight = one.ability, one.name, one.inflight
+            if ability.role == "prefill":
+                prefillers.append(one)
+                continue
             fresh = prompt - block * depths[name] if name in depths else prompt
             cost = fresh * (price + disturbance * inflight)
             if name in at:
                 cost += at[name].work
-            cost *= per_weight
-            if cost < least and (anywhere or one.ability.role == "both"):
+            load = inflight + 1.0
+            if zone and ability.zone != zone:
+                cost *= away
+                load *= away
+            if lowered:
+                cost /= one.weight
+                load /= one.weight
+            if load < lightest:
+                decoder, lightest = one, load
+            if cost < least and (anywhere or ability.role == "both"):
                 local, least = name, cost
-        return local, least, decoder
+        return local, least, decoder, prefillers
 
     def _remote_plan(
         self, request: Request, decoder: Replica, replicas: list[Replica], depths: dict[str, int]
@@ -133,8 +142,7 @@ class PrefillDecode(PrefixBase[PrefillDecodeParameters]):
         near = self.parameters.latency + moved * self.parameters.kv_bytes / self.parameters.bandwidth_zone
         far = self.parameters.latency + moved * self.parameters.kv_bytes / self.parameters.bandwidth_far
         best, least, found, crosses = "", inf, 0, False
-        owed = self.owed(replicas)
-        for one in (owed,) if owed else replicas:
+        for one in replicas:
             hit = min(depths[one.name] * request.block, request.prompt_tokens) if one.name in depths else 0
             away = one.ability.zone != zone
             work = (at.get(one.name, NOTHING).work + price * (request.prompt_tokens - hit)) / one.weight
