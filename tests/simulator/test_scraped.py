@@ -28,6 +28,7 @@ NEEDS = PoolNeeds(
     "chat", "vllm", (Matcher("model_name", "=", "chat"),), FACTS,
     replica_facts=frozenset({Fact.RUNNING, Fact.WAITING, Fact.KV_USAGE, Fact.GENERATION_TOKENS}),
     zone_label="zone",
+    role_label="role",
     workload=("default", "Deployment", "chat"),
 )  # fmt: skip
 
@@ -57,6 +58,14 @@ def test_a_replica_is_known_by_its_zone_and_by_when_its_process_started() -> Non
     replicas = observe(one, 60)[-1].pools["chat"].replicas
     assert [replica.zone for replica in replicas.values()] == ["a", "b"]
     assert {replica.started_at for replica in replicas.values()} == {START}
+
+
+def test_the_halves_of_a_split_fleet_are_told_apart_by_their_role() -> None:
+    spec = fleet(
+        pool(1, role="prefill", model_name="chat"), pools={"decode": pool(1, role="decode", model_name="chat")}
+    )
+    (first, second) = observe(twin(spec), 60)[-1].pools["chat"].replicas.values()
+    assert (first.role, second.role) == ("prefill", "decode")
 
 
 def test_a_crash_resets_its_counters_and_no_increment_is_negative() -> None:
