@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
     app.command("test", short_help="Run unit tests of a config.")(run_tests)
 
 
-def dry_run(
+def dry_run(  # noqa: PLR0913, PLR0917 - one argument for each option
     config: Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="The config to rehearse.")],
     recording: Annotated[
         Path | None,
@@ -64,6 +64,23 @@ def dry_run(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines: one per tick, then the summary.")] = False,
     ledger: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the ledger of the rehearsal here.")] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=0, help="Most changes to list.")] = 100,
+    closed_loop: Annotated[
+        bool,
+        typer.Option(
+            "--closed-loop",
+            help="Let the past answer back: fit a twin to the recording, and see whether it would help.",
+        ),
+    ] = False,
+    library: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL/GPU/TP/PRECISION",
+            help="With --closed-loop: the engine, for what the recording does not tell.",
+        ),
+    ] = "",
+    seeds: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100, help="With --closed-loop: seeds of the demand's chance.")
+    ] = 3,
 ) -> None:
     """Shows, tick by tick, what Governor would have done on recorded metrics, and why. Moves nothing."""
     settings = load(config)
@@ -74,6 +91,19 @@ def dry_run(
         to_file(report, "--report", config, recording)
     kept = to_new_ledger(ledger, "--ledger") if ledger is not None else None
     between = _range(since, until, live=prometheus is not None)
+    if closed_loop:
+        if step is not None or ledger is not None:
+            raise InputError(
+                "--closed-loop: ticks at the config's interval and keeps no ledger; leave out --step and --ledger"
+            )
+        from controller.cli.closed_loop import closed
+
+        with _past(settings, recording, prometheus, between) as path:
+            logs.configure(logging.WARNING)
+            closed(settings, path, between, library=library, seeds=seeds, as_json=as_json, report=report)
+        return
+    if library:
+        raise InputError("--library: is for --closed-loop alone; leave it out")
     with _past(settings, recording, prometheus, between) as path:
         source = open_recording(path, settings, between)
         logs.configure(logging.WARNING)  # to standard error, so that --json stays JSON

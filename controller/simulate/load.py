@@ -50,19 +50,26 @@ def open_study(path: FilePath, config: FilePath | None = None) -> Study:
     return Origin(read(path), str(path), str(path.parent), "" if config is None else str(config)).load()
 
 
-def _study(origin: Origin) -> Study:
+def study_with(text: str, name: str, config: GovernorConfig) -> Study:
+    """The study of a scenario's text with a config that is loaded already, in place of the one that it names. `name`
+    stands for it in messages. Raises ConfigError."""
+    return _study(Origin(text, name, "."), config)
+
+
+def _study(origin: Origin, config: GovernorConfig | None = None) -> Study:
     found = tree.parse(origin.text)
     data = mapping(found, origin.name, "docs/simulating.md begins with one")
     scenario, mistakes = _scenario(data, origin.folder)
-    config: GovernorConfig | None = None
+    inline = scenario is not None and isinstance(scenario.governor, Mapping) and not origin.config and config is None
     peers: dict[str, Plugin] = {}
     if scenario is not None:
-        config, wrong = _config(scenario, origin, found.broken)
-        mistakes += wrong
+        if config is None:
+            config, wrong = _config(scenario, origin, found.broken)
+            mistakes += wrong
         peers, wrong = _peers(scenario)
         mistakes += wrong
     if scenario is not None and config is not None:
-        mistakes += check(scenario, config, inline=isinstance(scenario.governor, Mapping) and not origin.config)
+        mistakes += check(scenario, config, inline=inline)
     problems: list[Problem] = located(found, mistakes)
     if problems or scenario is None or config is None:
         raise ConfigError(problems, origin.name)

@@ -11,6 +11,7 @@ CONTENDERS = {
     "none": "no controller",
     "static": "cheapest static",
     "oracle": "oracle",
+    "recorded": "recorded replicas",
 }
 FOOT = (
     "Attained is the share of all offered requests that kept their promise: refused, timed-out, aborted and lost ones "
