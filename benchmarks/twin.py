@@ -47,6 +47,9 @@ Only what Prometheus and the Kubernetes API would tell, never the truth.
   is there while the port is open, which is when the replica serves or drains; before, `up` is 0.
   `http_requests_total` is born with its first event by status; a stream that was broken off counts 2xx and reaches no
   histogram.
+* Each gateway has the page of llm-d's endpoint picker, at the target `<pool>-gateway`: a pool that is watched with
+  `engine: gaie` sees what is offered, refused and queued before the engines, by tenant (`fairness_id`) and class
+  (`request_class`, the twin's own label). With a standing concurrency cap engines show no queue; this page does.
 * kube-state-metrics shows Deployments (`_spec_replicas`, `_status_replicas_ready`, ...) and pods (phase, restarts,
   last termination, waiting reason).
 * Each target is scraped in its own phase of the interval. A scrape that fails leaves `up` 0 and no series; a pod that

@@ -44,12 +44,14 @@ class Fleet:
         self.blind: set[str] = set()  # pools whose scrapes fail
         self.cluster = Cluster(spec, engine_spec, self.agenda, self.truth, self, seed)
         memory = {name: pool.limits.memory_tokens for name, pool in spec.pools.items()}
-        own = {name: pool.gateway for name, pool in spec.pools.items() if not pool.behind}
-        self.fronts = {name: Front(name, gateway, memory, self.agenda, self, seed) for name, gateway in own.items()}
+        own = {name: pool for name, pool in spec.pools.items() if not pool.behind}
+        self.fronts = {name: Front(name, pool, memory, self.agenda, self, seed) for name, pool in own.items()}
         self.front_of = {name: self.fronts[pool.behind or name] for name, pool in spec.pools.items()}
         self._homes: dict[int, str] = {}  # where jobs came in that were sent to another pool
         self._traffic = [_Stream(self.fronts[name], iter(some)) for name, some in jobs.items()]
         self._discover(JOB, labels(job=JOB, instance=INSTANCE), self._scrape_kubernetes)
+        for front in self.fronts.values():
+            self._discover(front.picker.name, front.picker.target, partial(self._scrape_gateway, front))
         self.cluster.begin(start)
         Disturber(self, spec.disturbances, start)
 
@@ -170,6 +172,11 @@ class Fleet:
             self.front_of[server.pool].advance(server, now)
             page = server.page()
         self.agenda.at(prometheus.scraped(server.name, page, now), partial(self._scrape, server))
+
+    def _scrape_gateway(self, front: Front, now: float) -> None:
+        name = front.picker.name
+        page = None if self.prometheus.fails(name) or front.pool in self.blind else front.page()
+        self.agenda.at(self.prometheus.scraped(name, page, now), partial(self._scrape_gateway, front))
 
     def _scrape_kubernetes(self, now: float) -> None:
         page = None if self.prometheus.fails(JOB) else self.cluster.page()

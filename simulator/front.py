@@ -14,8 +14,10 @@ from simulator.agenda import Agenda, Wake
 from simulator.courier import Courier, Flight
 from simulator.engine.sequence import Leg
 from simulator.job import Ending, Job
+from simulator.page import Page
+from simulator.picker import Picker
 from simulator.server import Server
-from simulator.spec import GatewaySpec
+from simulator.spec import PoolSpec
 
 
 class World(Protocol):
@@ -38,17 +40,19 @@ class Front:
     """The gateway of a pool. `memory` are the prompt tokens whose activations fit a replica, by pool."""
 
     def __init__(
-        self, pool: str, spec: GatewaySpec, memory: Mapping[str, int | None], agenda: Agenda, world: World, seed: int
+        self, pool: str, spec: PoolSpec, memory: Mapping[str, int | None], agenda: Agenda, world: World, seed: int
     ) -> None:
-        self.pool = pool
-        self.knobs = spec.knobs
-        self.gateway = Gateway(spec.knobs, strategies.make(spec.strategy, spec.parameters), now=agenda.now)
-        self.courier = Courier(pool, spec, memory, agenda, self, seed)
-        self._spec, self._agenda, self._world = spec, agenda, world
+        self.pool, self._spec = pool, spec.gateway
+        self.picker = Picker(f"{pool}-gateway", spec.model_name or pool, spec.namespace)
+        own = spec.gateway
+        self.knobs = own.knobs
+        self.gateway = Gateway(own.knobs, strategies.make(own.strategy, own.parameters), now=agenda.now)
+        self.courier = Courier(pool, own, memory, agenda, self, seed)
+        self._agenda, self._world = agenda, world
         self._wake = Wake(agenda, self._poll)
         self._flights = self.courier.flights
         self._servers: dict[str, Server] = {}
-        agenda.at(agenda.now + spec.report_every, self._report)
+        agenda.at(agenda.now + own.report_every, self._report)
 
     @property
     def now(self) -> float:
@@ -65,12 +69,18 @@ class Front:
         """Those jobs, in the order in which they came."""
         return [flight.job for flight in self._flights.values()]
 
+    def page(self) -> Page:
+        """What a scrape of the gateway brings home."""
+        gateway = self.gateway
+        return self.picker.page(gateway.replicas.values(), gateway.inflight, gateway.queued, gateway.cap)
+
     # --- jobs come ---------------------------------------------------------------------------------------------------
 
     def arrive(self, job: Job, now: float) -> None:
         """A job comes in."""
         request = job.request
         self._flights[request.id] = Flight(job)
+        self.picker.arrived(job)
         self._do(self.gateway.arrive(request, now), now)
         if job.patience is not None and request.id in self._flights:
             self._agenda.at(job.arrived + job.patience, partial(self._impatient, request.id))
@@ -179,6 +189,8 @@ class Front:
         job.ending, job.why = ending, str(why)
         if ending is not Ending.FINISHED:
             job.ended_at = now
+        if not flight.direct:
+            self.picker.ended(job)
         self._world.ended(self.pool, job, now, retry_after)
 
     # --- replicas ----------------------------------------------------------------------------------------------------

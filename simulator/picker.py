@@ -1,0 +1,130 @@
+"""The metrics page of a gateway, as llm-d's endpoint picker writes it (contract ``gaie``), and what it counts for it.
+
+Names are llm-d's, and so is the label `fairness_id` for the tenant; `request_class` is the twin's own. A series is born
+with its first event. What waits in the gateway's own queue is seen here and nowhere else: engines do not know of it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import accumulate
+
+import numpy as np
+
+from routing.actions import Reason
+from routing.model import Replica
+from simulator.engine.counts import PER_TOKEN, REQUEST, TTFT, Histogram
+from simulator.job import Ending, Job
+from simulator.page import Page, SeriesKey, labels
+
+_LATENCIES = (
+    ("llm_d_epp_request_ttft_seconds", TTFT, {"streaming": "true"}),
+    ("llm_d_epp_request_streaming_tpot_seconds", PER_TOKEN, {}),
+    ("llm_d_epp_request_duration_seconds", REQUEST, {}),
+)
+_TOKENS = (
+    "llm_d_epp_request_input_tokens_sum",
+    "llm_d_epp_request_output_tokens_sum",
+    "llm_d_epp_request_cached_tokens_sum",
+)
+_CLIENTS_FAULT = frozenset({Reason.NO_MATCH.value, Reason.PROMPT_TOO_LONG.value, Reason.TENANT_BURST.value})
+_REASONS = frozenset(reason.value for reason in Reason)
+
+
+class _Class:
+    """What is counted of one class of requests when they end."""
+
+    __slots__ = ("latencies", "tokens")
+
+    def __init__(self) -> None:
+        self.latencies = tuple(Histogram(edges) for _, edges, _ in _LATENCIES)
+        self.tokens = [0, 0, 0]
+
+
+class Picker:
+    """The counts and the page of one gateway. `name` is its pod's, `model` what its pool serves."""
+
+    def __init__(self, name: str, model: str, namespace: str) -> None:
+        self.target = labels(job=name, instance=f"{name}:9090", namespace=namespace, pod=f"{name}-0")
+        self.name = name
+        self._own = {**dict(self.target), "model_name": model, "target_model_name": model}
+        self._arrived: Counter[tuple[str, str]] = Counter()  # by class and tenant
+        self._errors: Counter[tuple[str, str, str]] = Counter()  # and code
+        self._classes: dict[str, _Class] = {}
+        self._keys: tuple[SeriesKey, ...] = ()
+        self._made: dict[tuple[object, ...], SeriesKey] = {}
+
+    def arrived(self, job: Job) -> None:
+        """A request came in."""
+        self._arrived[job.request.klass, job.request.tenant] += 1
+
+    def ended(self, job: Job) -> None:
+        """A request has ended for its client. Those whose client went away are not counted."""
+        request = job.request
+        if job.ending is Ending.FINISHED:
+            own = self._classes.get(request.klass)
+            if own is None:
+                own = self._classes[request.klass] = _Class()
+            ttft, tpot, whole = own.latencies
+            if job.first_token_at is not None and job.ended_at is not None:
+                ttft.add(job.first_token_at - job.arrived)
+                whole.add(job.ended_at - job.arrived)
+            if (pace := job.tpot) is not None:
+                tpot.add(pace)
+            tokens = own.tokens
+            tokens[0] += request.prompt_tokens
+            tokens[1] += min(job.output, request.max_tokens)
+            tokens[2] += job.cached
+        elif job.ending is not Ending.ABORTED:
+            self._errors[request.klass, request.tenant, _code(job)] += 1
+
+    def page(self, replicas: Iterable[Replica], inflight: int, queued: int, cap: float) -> Page:
+        """One scrape. `replicas` as the gateway sees them; `cap` on requests at replicas, inf when there is none."""
+        keys: list[SeriesKey] = []
+        values: list[float] = []
+
+        def put(metric: str, value: float, **more: str) -> None:
+            made = (metric, *more.values())
+            key = self._made.get(made)
+            if key is None:
+                key = self._made[made] = (metric, labels(**self._own, **more))
+            keys.append(key)
+            values.append(float(value))
+
+        there = list(replicas)
+        for (klass, tenant), count in sorted(self._arrived.items()):
+            put("llm_d_epp_request_total", count, request_class=klass, fairness_id=tenant)
+        for (klass, tenant, code), count in sorted(self._errors.items()):
+            put("llm_d_epp_request_error_total", count, request_class=klass, fairness_id=tenant, error_code=code)
+        for klass, own in sorted(self._classes.items()):
+            for (name, edges, more), histogram in zip(_LATENCIES, own.latencies, strict=True):
+                for edge, upto in zip((*map(repr, edges), "+Inf"), accumulate(histogram.buckets), strict=True):
+                    put(f"{name}_bucket", upto, request_class=klass, le=edge, **more)
+                put(f"{name}_count", histogram.count, request_class=klass, **more)
+                put(f"{name}_sum", histogram.sum, request_class=klass, **more)
+            for name, total in zip(_TOKENS, own.tokens, strict=True):
+                put(name, total, request_class=klass)
+        put("llm_d_epp_request_running", inflight)
+        put("llm_d_epp_flow_control_queue_size", queued)
+        for replica in there:
+            put("llm_d_epp_per_endpoint_queue_size", replica.waiting, name=replica.name)
+        put("llm_d_epp_ready_endpoints", sum(not replica.draining for replica in there))
+        if there:
+            usage = sum(replica.kv_usage for replica in there) / len(there)
+            put("llm_d_epp_average_kv_cache_utilization", usage)
+        if 0.0 < cap < np.inf:
+            put("llm_d_epp_flow_control_pool_saturation", (inflight + queued) / cap)
+        if self._keys != (shape := tuple(keys)):
+            self._keys = shape
+        return Page(self._keys, np.array(values))
+
+
+def _code(job: Job) -> str:
+    """The word that llm-d has for why a request was not served."""
+    why = job.why
+    if why in _CLIENTS_FAULT or why.endswith("(HTTP 400)"):
+        return "BadRequest"
+    if why == Reason.NO_CAPACITY:
+        return "ServiceUnavailable"
+    if job.ending in (Ending.REJECTED, Ending.TIMED_OUT) and why in _REASONS:
+        return "ResourceExhausted"
+    return "ModelServerError"
