@@ -3,10 +3,11 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 REPORT := build/demo-report.html
+REHEARSAL := build/rehearsal-report.html
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint style types arrows format bench evidence fidelity wheel lock clean
+.PHONY: help setup demo rehearse test lint style types arrows format bench evidence fidelity wheel lock clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -18,10 +19,14 @@ setup: $(READY) ## make .venv with the locked requirements and the project in it
 $(READY): pyproject.toml requirements.lock scripts/setup.sh
 	@scripts/setup.sh $(VENV)
 
-demo: $(READY) ## rehearse the example config on a real vLLM recording, write an HTML report
+demo: $(READY) ## a flash crowd on the fleet twin, met by Governor; scoreboard against its peers, HTML report
+	@mkdir -p build
+	$(VENV)/bin/governor simulate examples/scenarios/flash.yaml --report $(REPORT)
+
+rehearse: $(READY) ## what Governor would have done on a real vLLM recording, with an HTML report
 	@mkdir -p build
 	$(VENV)/bin/governor dry-run --config examples/demo.yaml \
-	  --recording examples/recordings/vllm-0.32-cpu-1s.jsonl.gz --report $(REPORT)
+	  --recording examples/recordings/vllm-0.32-cpu-1s.jsonl.gz --report $(REHEARSAL)
 
 test: $(READY) ## run the tests (ARGS="-k name" for some), with a real Prometheus where one can be had
 	@tools=$$(scripts/real-prometheus.sh); PATH="$$PATH$${tools:+:$$tools}" $(PY) -m pytest $(ARGS)

@@ -157,7 +157,14 @@ def _name(hint: Any) -> str:
     return _PLAIN.get(hint, str(getattr(hint, "__name__", hint)))
 
 
-_PLAIN: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`", Rate: "rate"}
+_PLAIN: dict[Any, str] = {
+    Any: "anything",
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "`true` or `false`",
+    Rate: "rate",
+}
 
 
 def _default(field: FieldInfo, unit: Unit, words: str) -> str:

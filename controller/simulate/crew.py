@@ -171,8 +171,7 @@ def _work(task: Task) -> Run | None:
         return _Worker.stop.is_set() or (parent is not None and not parent.is_alive())
 
     shown = frames is not None and task.contender == GOVERNOR
-    watch = Watch(frames.put if shown and frames is not None else lambda _: None, _pace() if shown else lambda: False,
-                  stopped)  # fmt: skip
+    watch = Watch(frames.put if frames is not None and shown else None, _pace(), stopped)
     try:
         return do(study, task, watch)
     except Cancelled:

@@ -1,6 +1,5 @@
 """The live view: the runs of the controller as they happen, redrawn on a terminal, one line a decision in a pipe."""
 
-import threading
 from collections import deque
 
 from rich import box
@@ -31,12 +30,11 @@ class LiveView:
         self._changes: deque[Change] = deque(maxlen=_SHOWN)
         self._seed: int | None = None
         self._done = (0, 0)
-        self._lock = threading.Lock()
 
     def __enter__(self) -> "LiveView":
         if self._console.is_terminal:
             self._live = Live(
-                self._draw(), console=self._console, transient=True, refresh_per_second=8, redirect_stdout=False,
+                self._draw(), console=self._console, transient=True, auto_refresh=False, redirect_stdout=False,
                 redirect_stderr=False,
             )  # fmt: skip
             self._live.__enter__()
@@ -56,20 +54,20 @@ class LiveView:
                 for change in frame.changes:
                     self._console.print(Text(told(change, self._scenario.start)), soft_wrap=True)
             return
-        with self._lock:
-            self._frames[frame.seed] = frame
-            current = self._frames[self._seed]
-            if current.at >= current.of:
-                self._seed = frame.seed
-            if frame.seed == self._seed:
-                self._changes.extend(frame.changes)
-        self._live.update(self._draw())
+        self._frames[frame.seed] = frame
+        current = self._frames[self._seed]
+        if current.at >= current.of and frame.seed != self._seed:
+            self._seed = frame.seed
+            self._changes.clear()
+        if frame.seed == self._seed:
+            self._changes.extend(frame.changes)
+        self._live.update(self._draw(), refresh=True)
 
     def done(self, count: int, of: int) -> None:
         """So many runs are over."""
         self._done = (count, of)
         if self._live is not None:
-            self._live.update(self._draw())
+            self._live.update(self._draw(), refresh=True)
 
     # --- drawing ---------------------------------------------------------------------------------------------------
 

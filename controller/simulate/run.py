@@ -77,10 +77,10 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What a run does besides running: `look` takes frames, whenever `due` says that it is time; `stop` says that
-    nobody wants the result any more. `frames` with attainment cost a judgement of all jobs so far."""
+    """What a run does besides running: `look` takes frames, whenever `due` says that it is time and at the end; `stop`
+    says that nobody wants the result any more. Each frame costs a judgement of all jobs so far."""
 
-    look: Callable[[Frame], None] = lambda _: None
+    look: Callable[[Frame], None] | None = None
     due: Callable[[], bool] = lambda: False
     stop: Callable[[], bool] = lambda: False
 
@@ -111,11 +111,11 @@ def drive(
             changed += len(done)
             kept += done[: max(0, KEPT - len(kept))]
             fresh += done
-            if watch.due():
+            if watch.look is not None and watch.due():
                 watch.look(_frame(scenario, world, contender, seed, at, tuple(fresh)))
                 fresh = []
         world.advance(end)
-        if fresh:
+        if watch.look is not None:
             watch.look(_frame(scenario, world, contender, seed, end, tuple(fresh)))
     finally:
         pilot.close()

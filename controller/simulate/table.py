@@ -1,4 +1,4 @@
-"""The scoreboard on the terminal; in a pipe it is plain text, one contender a paragraph."""
+"""The scoreboard on the terminal, and in a pipe as plain aligned text; where it is too narrow, one contender a line."""
 
 from rich import box
 from rich.console import Console
@@ -16,7 +16,11 @@ def show(console: Console, scenario: Scenario, board: Board, results: Results) -
     """The table, why requests were missed, and what else must be known."""
     seeds = f"{len(board.seeds)} seeds, mean ± standard deviation" if len(board.seeds) > 1 else f"seed {board.seeds[0]}"
     console.print(Text(f"{scenario.name}: {seeds}", style="bold"), soft_wrap=True)
-    if console.is_terminal:
+    if not console.is_terminal:
+        for line in _aligned(board):
+            console.print(line, soft_wrap=True)
+        console.print()
+    elif max(map(len, _aligned(board))) <= console.width:
         console.print(_table(board))
     else:
         for row in board.rows:
@@ -60,21 +64,40 @@ def starved(results: Results, fair: float = 0.9) -> list[str]:
     ]
 
 
-def _table(board: Board) -> Table:
-    """Measures in rows, contenders in columns; the best of each in bold."""
-    cells = [[cell(measure, spread) for measure, spread in zip(board.measures, row.cells, strict=True)]
-             for row in board.rows]  # fmt: skip
-    names = [contender(row.contender) for row in board.rows]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    for i, measure in enumerate(board.measures):
-        row = [Text(measure.title)]
-        row += [Text(cells[j][i], style="bold" if j in best(board, i) else "") for j in range(len(names))]
-        table.add_row(*row)
+def _cells(board: Board) -> list[list[str]]:
+    """Measures in rows, contenders in columns, with titles and notes."""
+    rows = [["", *(contender(row.contender) for row in board.rows)]]
+    rows += [
+        [measure.title, *(cell(measure, row.cells[place]) for row in board.rows)]
+        for place, measure in enumerate(board.measures)
+    ]
     if any(row.note for row in board.rows):
-        table.add_row("", *(Text(row.note, style="dim") for row in board.rows))
+        rows.append(["", *(row.note for row in board.rows)])
+    return rows
+
+
+def _aligned(board: Board) -> list[str]:
+    rows = _cells(board)
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(one.rjust(width) for one, width in zip(row[1:], widths[1:], strict=True))]
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _table(board: Board) -> Table:
+    """The same with the best of each measure in bold."""
+    head, *rows = _cells(board)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(head[0], no_wrap=True)
+    for name in head[1:]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for place, row in enumerate(rows):
+        winners = best(board, place) if place < len(board.measures) else set()
+        styles = ["bold" if i in winners else "" if place < len(board.measures) else "dim" for i in range(len(row) - 1)]
+        table.add_row(row[0], *(Text(one, style=style) for one, style in zip(row[1:], styles, strict=True)))
     return table
 
 
