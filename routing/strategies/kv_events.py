@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from routing.model import Replica, Request
 from routing.parameters import knob
@@ -28,7 +29,8 @@ class KvEventsParameters(PrefixParameters):
     )
     kv_weight: float = knob("weight of free KV memory, as engines told", 0.0, ge=0)
     hope: float = knob(
-        "a prompt that was sent counts as stored for so long, until the event comes; 0 = only events count",
+        "a prompt that was sent counts as stored until the event comes, at most so long after its first token; "
+        "0 = only events count",
         2.0,
         unit="seconds",
         ge=0,
@@ -57,7 +59,8 @@ class KvEvents(PrefixBase[KvEventsParameters]):
     def __init__(self, parameters: KvEventsParameters) -> None:
         super().__init__(parameters)
         self._hoped: dict[str, dict[int, _Hope]] = {}  # replica -> block -> what it was sent for
-        self._hopes: deque[_Hope] = deque()  # by time; as many as requests are sent while one lasts
+        self._sent: dict[int, list[_Hope]] = {}  # of requests without a first token; they may queue for long
+        self._hopes: deque[_Hope] = deque()  # of the others, by time
         self._stored = self._evicted = self._disappointed = 0
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
@@ -99,10 +102,19 @@ class KvEvents(PrefixBase[KvEventsParameters]):
         for name in (choice.replica, choice.prefill):
             new = self.blocks.missing(name, prefix) if name else ()
             if new:
-                hope = _Hope(now + self.parameters.hope, name, new, len(new))
-                self._hopes.append(hope)
+                hope = _Hope(inf, name, new, len(new))
+                self._sent.setdefault(request.id, []).append(hope)
                 self._hoped.setdefault(name, {}).update(dict.fromkeys(new, hope))
                 self.blocks.add(name, prefix)
+
+    def first_token(self, request_id: int, now: float) -> None:
+        """All of the prompt is computed; its events are on their way."""
+        for hope in self._sent.pop(request_id, ()):
+            hope.until = now + self.parameters.hope
+            self._hopes.append(hope)
+
+    def finished(self, request_id: int, output_tokens: int | None, now: float) -> None:
+        self.first_token(request_id, now)
 
     def stored(self, name: str, blocks: Sequence[int], now: float) -> None:
         self._stored += len(blocks)
