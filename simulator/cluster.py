@@ -55,6 +55,7 @@ class Pool:
     made: int = 0
     servers: dict[int, Server] = field(default_factory=dict)
     pulls_fail: bool = False
+    starts_fail: bool = False
 
     def ready(self) -> list[Server]:
         """Those that serve and are not being ended, oldest first."""
@@ -114,6 +115,12 @@ class Cluster:
         for pool in self.pools.values():
             if name in ("", pool.name):
                 pool.pulls_fail = fail
+
+    def fail_starts(self, name: str, fail: bool) -> None:
+        """Whether processes of a pool (without a name: any) end when they have loaded."""
+        for pool in self.pools.values():
+            if name in ("", pool.name):
+                pool.starts_fail = fail
 
     def crash(self, server: Server, reason: str, now: float) -> None:
         """Its process ends, with the reason that Kubernetes gives."""
@@ -179,6 +186,8 @@ class Cluster:
         moved = False
         while server.life.advance(now, pull_fails=pool.pulls_fail):
             moved = True
+            if pool.starts_fail and server.life.stage is Stage.WARMING:
+                server.life.crash(now, "Error")
             self._follow(server, now)
         if moved:
             self._settle(now)

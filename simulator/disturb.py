@@ -20,6 +20,7 @@ from simulator.disturbances import (
     Reclaim,
     Rollout,
     SlowNetwork,
+    StartFailure,
     Straggler,
     Victims,
 )
@@ -61,6 +62,9 @@ class Disturber:
         elif isinstance(one, PullFailure):
             cluster.fail_pulls(one.pool, True)
             self._later(one.duration, now, lambda _: cluster.fail_pulls(one.pool, False))
+        elif isinstance(one, StartFailure):
+            cluster.fail_starts(one.pool, True)
+            self._later(one.duration, now, lambda _: cluster.fail_starts(one.pool, False))
         elif isinstance(one, SlowNetwork):
             self._slow(one, (one.delay, one.jitter))
             self._later(one.duration, now, lambda _: self._slow(one, (0.0, 0.0)))

@@ -121,6 +121,17 @@ class PullFailure:
     duration: float = param("how long", 300.0, unit=Unit.DURATION, gt=0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFailure:
+    """Processes that have loaded for the first time or again end at once, for a while, as with a bad argument or broken
+    weights. Those that serve go on."""
+
+    kind: Literal["start_failure"] = param("start_failure", "start_failure")
+    at: float = param("when", unit=Unit.DURATION, ge=0)
+    pool: str = param("whose replicas; empty = all", "")
+    duration: float | None = param("how long; none = to the end", None, unit=Unit.DURATION, gt=0)
+
+
 Disturbance = (
     Crash | OutOfMemory | Straggler | Hang | Reclaim | Rollout | SlowNetwork | MetricsOutage | Quota | PullFailure
 )

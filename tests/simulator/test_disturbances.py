@@ -14,6 +14,7 @@ from simulator.disturbances import (
     Reclaim,
     Rollout,
     SlowNetwork,
+    StartFailure,
     Straggler,
     Victims,
 )
@@ -169,6 +170,22 @@ def test_an_image_that_cannot_be_pulled_delays_the_new_and_leaves_the_old() -> N
     assert sorted(stages(one)) == [Stage.PULLING, Stage.READY, Stage.READY]
     one.advance(START + 300.0)
     assert stages(one) == [Stage.READY] * 3
+
+
+def test_a_version_that_cannot_start_loops_and_what_serves_goes_on() -> None:
+    befalls = (StartFailure(at=0.0, pool="chat", duration=200.0), Rollout(at=10.0, pool="chat", version="v2"))
+    one = twin(fleet(pool(2), disturbances=befalls))
+    serving = []
+    for at in range(1, 200):
+        one.advance(START + at)
+        serving.append(stages(one).count(Stage.READY))
+    assert set(serving) == {2}
+    (new,) = (server for server in one.fleet.cluster.pools["chat"].servers.values() if server.version == "v2")
+    assert new.life.restarts >= 3
+    assert new.life.reason == "Error"
+    one.advance(START + 600.0)
+    assert {server.version for server in one.fleet.cluster.pools["chat"].servers.values()} == {"v2"}
+    assert of(one, Ending.FINISHED) == len(one.truth.jobs)
 
 
 def test_prompts_that_do_not_fit_the_memory_together_kill_the_process() -> None:

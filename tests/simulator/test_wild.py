@@ -21,6 +21,7 @@ from simulator.disturbances import (
     Reclaim,
     Rollout,
     SlowNetwork,
+    StartFailure,
     Straggler,
 )
 from simulator.engine.spec import Isolation
@@ -71,6 +72,7 @@ def disturbance(draw: random.Random) -> Disturbance:
         SlowNetwork(at=at, delay=draw.uniform(0, 2), duration=duration),
         Quota(at=at, limit=draw.randrange(6), duration=duration),
         PullFailure(at=at, duration=duration),
+        StartFailure(at=at, duration=duration),
         MetricsOutage(at=at, duration=duration),
     ]
     return draw.choice(some)
