@@ -48,6 +48,10 @@ class Fleet:
         self.fronts = {name: Front(name, pool, memory, self.agenda, self, seed) for name, pool in own.items()}
         self.front_of = {name: self.fronts[pool.behind or name] for name, pool in spec.pools.items()}
         self._homes: dict[int, str] = {}  # where jobs came in that were sent to another pool
+        if strange := [name for name in jobs if name not in self.fronts]:
+            raise ValueError(
+                f"jobs come to {', '.join(strange)}, where no gateway is; those are {', '.join(self.fronts)}"
+            )
         self._traffic = [_Stream(self.fronts[name], iter(some)) for name, some in jobs.items()]
         self._discover(JOB, labels(job=JOB, instance=INSTANCE), self._scrape_kubernetes)
         for front in self.fronts.values():

@@ -226,3 +226,9 @@ def test_engines_tell_a_strategy_that_asks_what_their_caches_hold() -> None:
     assert told["blocks_stored"] > 0
     deaf = twin(fleet(pool(2)))
     assert all(s.engine is not None and s.engine.listener is None for s in deaf.fleet.cluster.pools["chat"].ready())
+
+
+def test_jobs_for_a_pool_without_a_gateway_are_refused() -> None:
+    spec = fleet(pool(1), pools={"spot": pool(1, behind="chat")})
+    with pytest.raises(ValueError, match="jobs come to spot, where no gateway is; those are chat"):
+        Twin(spec, {"spot": traffic(1.0, 10.0)}, seed=1, start=START)
