@@ -72,9 +72,8 @@ def measures(scenario: Scenario, runs: Sequence[Run]) -> Iterable[Measure]:
         for name in classes if len(classes) > 1 else []:
             title = f"{name or 'no class'} in {event.name}"
             yield Measure(f"in.{event.name}.{name}", title, "ratio", _in_event(event.name, name), better=True)
-        yield Measure(
-            f"recovered.{event.name}", "recovered after", "s", _recovered(event.name), better=False
-        )  # fmt: skip
+        title = f"recovered from {event.name}"
+        yield Measure(f"recovered.{event.name}", title, "s", _recovered(event.name), better=False)
     yield Measure("gpu_hours", "GPU-hours", "", lambda run: run.score.gpu_hours, better=False)
     yield Measure("goodput", "goodput", "1/s", lambda run: run.score.goodput, better=True)
     yield Measure("good_per_gpu_hour", "good/GPU-h", "", lambda run: run.score.good_per_gpu_hour, better=True)

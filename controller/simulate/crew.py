@@ -5,6 +5,7 @@ text, and tell of their progress through a queue. Searches wait for the attainme
 """
 
 import logging
+import math
 import multiprocessing
 import queue
 import signal
@@ -25,6 +26,7 @@ from controller.simulate.load import Origin, Study
 from controller.simulate.run import Cancelled, Frame, Run, Watch
 
 _PACE = 0.2  # seconds between two frames of a run
+_SPARING = 10.0  # times as long as the last frame took, at least, until the next
 _TURN = 0.1  # seconds between two looks at the workers
 
 
@@ -129,15 +131,17 @@ def _drain(frames: "Queue[Frame]", progress: Progress) -> None:
 
 
 def _pace() -> Callable[[], bool]:
-    """Whether it is time for a frame."""
-    last = -_PACE
+    """Whether it is time for a frame: seldom enough that looking takes a small part of the run."""
+    looked, wait = -math.inf, _PACE
 
     def due() -> bool:
-        nonlocal last
+        nonlocal looked, wait
         now = time.monotonic()
-        if now - last < _PACE:
+        if math.isinf(wait):  # the first tick after a frame: what the frame took is known now, and a little more
+            wait = max(_PACE, _SPARING * (now - looked))
+        if now - looked < wait:
             return False
-        last = now
+        looked, wait = now, math.inf
         return True
 
     return due

@@ -16,7 +16,7 @@ from controller.simulate.live import offset
 from controller.simulate.load import Study
 from controller.simulate.plots import draw
 from controller.simulate.table import best, over_oracle, reasons
-from controller.simulate.words import FOOT, cell, contender, share
+from controller.simulate.words import cell, contender, foot, share
 
 ROWS = 200  # decisions that are listed
 TENANTS = 30
@@ -52,7 +52,7 @@ def render(study: Study, board: Board, results: Results) -> str:
         rows=_rows(board),
         notes=[row.note for row in board.rows],
         over=over_oracle(board),
-        foot=FOOT + _open(board),
+        foot=foot(results.contenders, board.open),
         missed=[(contender(name), reasons(results, name)) for name in results.contenders if results.of(name)],
         tenants=_tenants(results),
         plots=draw(scenario, results),
@@ -124,9 +124,3 @@ def _where(study: Study) -> str:
         return study.origin.config
     given = study.scenario.governor
     return given if isinstance(given, str) else "in the scenario"
-
-
-def _open(board: Board) -> str:
-    if not board.open:
-        return ""
-    return f" {board.open:,} requests had no end yet when the clock stopped, and are not counted."

@@ -9,7 +9,7 @@ from controller.simulate.board import Board, Row, missed
 from controller.simulate.crew import Results
 from controller.simulate.jobs import ORACLE
 from controller.simulate.ports import Scenario
-from controller.simulate.words import FOOT, cell, contender, share
+from controller.simulate.words import cell, contender, foot, share
 
 
 def show(console: Console, scenario: Scenario, board: Board, results: Results) -> None:
@@ -34,9 +34,8 @@ def show(console: Console, scenario: Scenario, board: Board, results: Results) -
         console.print(Text(tenant, style="yellow"), soft_wrap=True)
     if board.oracle is not None:
         console.print(Text(over_oracle(board)), soft_wrap=True)
-    if board.open:
-        console.print(f"{board.open:,} requests had no end yet when the clock stopped, and are not counted")
-    console.print(Text(FOOT, style="dim"), soft_wrap=not console.is_terminal)
+    told = foot(results.contenders, board.open)
+    console.print(Text(told, style="dim"), soft_wrap=not console.is_terminal)
 
 
 def reasons(results: Results, name: str) -> str:

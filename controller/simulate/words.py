@@ -1,6 +1,7 @@
 """How the numbers of a scoreboard are written, in the terminal and in the report alike."""
 
 import math
+from collections.abc import Iterable
 
 from controller.rehearse.words import duration, percent
 from controller.simulate.board import Measure
@@ -13,11 +14,25 @@ CONTENDERS = {
     "oracle": "oracle",
     "recorded": "recorded replicas",
 }
-FOOT = (
+_COUNTED = (
     "Attained is the share of all offered requests that kept their promise: refused, timed-out, aborted and lost ones "
-    "are misses, a retry is no new request. GPU-hours count replicas from their node on, starting and draining too. "
-    "Cheapest static and oracle attain at least as much as Governor with each seed; the oracle knows all arrivals."
+    "are misses, a retry is no new request. GPU-hours count replicas from their node on, starting and draining too."
 )
+_SEARCHED = {
+    "static": "The cheapest static fleet attains at least as much as Governor with each seed.",
+    "oracle": "The oracle knows all arrivals, and attains at least as much as Governor with each seed.",
+}
+
+
+def foot(contenders: Iterable[str], waiting: int) -> str:
+    """What must be known to read the scoreboard; `waiting` requests had no end when the clock stopped."""
+    told = [_COUNTED, *(_SEARCHED[name] for name in contenders if name in _SEARCHED)]
+    if waiting:
+        told.append(
+            f"{waiting:,} {'request' if waiting == 1 else 'requests'} had no end yet when the clock stopped, and "
+            f"{'is' if waiting == 1 else 'are'} not counted."
+        )
+    return " ".join(told)
 
 
 def contender(name: str) -> str:

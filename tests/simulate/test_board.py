@@ -81,7 +81,7 @@ def test_what_never_came_with_one_seed_is_not_left_out_of_the_mean(study: Study,
     spread = cell(board(study.scenario, results), "none", "recovered.rush")
     assert spread is not None
     assert spread.mean == math.inf
-    line = next(line for line in printed(study, results).splitlines() if line.startswith("recovered after"))
+    line = next(line for line in printed(study, results).splitlines() if line.startswith("recovered from rush"))
     assert "never" in line
 
 
