@@ -133,5 +133,15 @@ class StartFailure:
 
 
 Disturbance = (
-    Crash | OutOfMemory | Straggler | Hang | Reclaim | Rollout | SlowNetwork | MetricsOutage | Quota | PullFailure
+    Crash
+    | OutOfMemory
+    | Straggler
+    | Hang
+    | Reclaim
+    | Rollout
+    | SlowNetwork
+    | MetricsOutage
+    | Quota
+    | PullFailure
+    | StartFailure
 )

@@ -16,7 +16,7 @@ from simulator.engine.counts import PER_TOKEN, REQUEST, TTFT, Histogram
 from simulator.job import Ending, Job
 from simulator.page import Page, SeriesKey, labels
 
-_LATENCIES = (
+_LATENCIES: tuple[tuple[str, tuple[float, ...], dict[str, str]], ...] = (
     ("llm_d_epp_request_ttft_seconds", TTFT, {"streaming": "true"}),
     ("llm_d_epp_request_streaming_tpot_seconds", PER_TOKEN, {}),
     ("llm_d_epp_request_duration_seconds", REQUEST, {}),
