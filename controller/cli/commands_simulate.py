@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.outputs import to_file
+from controller.cli.outputs import to_file, to_new_ledger
 from controller.cli.terminal import err, out, warn
 
 
@@ -31,6 +31,12 @@ def simulate(
     ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots, for people who decide.")
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Keep the ledger of the first seed's run in a folder, for explain and replay."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing on the way.")] = False,
     cores: Annotated[
@@ -55,17 +61,18 @@ def simulate(
         warn(f"{config or scenario}: {sentence}")
     if report is not None:
         to_file(report, "--report", scenario, config)
+    kept = str(to_new_ledger(ledger, "--ledger")) if ledger is not None else ""
     logs.configure(logging.WARNING)
     memory.settle()
     chosen = range(1, (seeds or study.scenario.seeds) + 1)
     workers = cores or _cores()
     with _ends_at_once():
         if as_json:
-            results = run_all(study, chosen, cores=workers)
+            results = run_all(study, chosen, cores=workers, ledger=kept)
         else:
             with LiveView(out(), study.scenario) as view:
                 progress = Progress(view.frame, view.done, frames=True)
-                results = run_all(study, chosen, cores=workers, progress=progress)
+                results = run_all(study, chosen, cores=workers, progress=progress, ledger=kept)
     scores = board(study.scenario, results)
     if as_json:
         write_line(sys.stdout, simulation_json(study, scores, results))

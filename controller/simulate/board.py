@@ -66,11 +66,11 @@ def measures(scenario: Scenario, runs: Sequence[Run]) -> Iterable[Measure]:
     classes = sorted({name for run in runs for name in run.score.classes})
     if len(classes) > 1:
         for name in classes:
-            yield Measure(f"attained.{name}", name or "no class", "ratio", _of_class(name), better=True)
+            yield Measure(f"attained.{name}", f"attained, {name or 'no class'}", "ratio", _of_class(name), better=True)
     for event in scenario.events:
         yield Measure(f"in.{event.name}", f"in {event.name}", "ratio", _in_event(event.name), better=True)
         for name in classes if len(classes) > 1 else []:
-            title = f"{name or 'no class'} in {event.name}"
+            title = f"in {event.name}, {name or 'no class'}"
             yield Measure(f"in.{event.name}.{name}", title, "ratio", _in_event(event.name, name), better=True)
         title = f"recovered from {event.name}"
         yield Measure(f"recovered.{event.name}", title, "s", _recovered(event.name), better=False)

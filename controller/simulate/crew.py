@@ -52,11 +52,19 @@ class Progress:
     frames: bool = False  # whether frames are wanted
 
 
-def run_all(study: Study, seeds: Sequence[int], *, cores: int, progress: Progress | None = None) -> Results:
-    """Every contender with every seed. Raises what a run raises; InputError when a worker dies."""
+def run_all(
+    study: Study, seeds: Sequence[int], *, cores: int, progress: Progress | None = None, ledger: str = ""
+) -> Results:
+    """Every contender with every seed. `ledger` is a folder for the ledger of the controller's first run. Raises what a
+    run raises; InputError when a worker dies."""
     progress = progress or Progress()
     names = contenders(study)
-    first = [Task(name, seed) for seed in seeds for name in names if name not in SEARCHES]
+    first = [
+        Task(name, seed, ledger=ledger if (name, seed) == (GOVERNOR, seeds[0]) else "")
+        for seed in seeds
+        for name in names
+        if name not in SEARCHES
+    ]
     searches = [name for name in names if name in SEARCHES]
     total = len(names) * len(seeds)
     found: dict[Task, Run | None] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from controller.simulate import search
 from controller.simulate.load import Study
@@ -15,11 +16,13 @@ SEARCHES = (STATIC, ORACLE)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One contender with one seed. `wanted` is the attainment that a search must reach."""
+    """One contender with one seed. `wanted` is the attainment that a search must reach, `ledger` a folder that the
+    controller's ledger is kept in, "" for none."""
 
     contender: str
     seed: int
     wanted: float | None = None
+    ledger: str = ""
 
 
 def contenders(study: Study) -> tuple[str, ...]:
@@ -51,7 +54,7 @@ def do(study: Study, task: Task, watch: Watch | None = None) -> Run | None:
         return search.oracle(wanted, needs, scenario.start, attempt)
     world = scenario.world(task.seed)
     if task.contender == GOVERNOR:
-        return run(world, Governor(world, config))
+        return run(world, Governor(world, config, Path(task.ledger) if task.ledger else None))
     if task.contender == NONE:
         return run(world, Nobody(world))
     return run(world, Alone(world, config, study.peers[task.contender]))

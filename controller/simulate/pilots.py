@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from controller import registry
@@ -74,11 +75,12 @@ class Scheduled:
 
 
 class Governor:
-    """The loop as it runs in production; only its ends are the twin."""
+    """The loop as it runs in production; only its ends are the twin. `ledger` is a folder for its ledger, if one is to
+    be kept."""
 
-    def __init__(self, world: World, config: GovernorConfig) -> None:
+    def __init__(self, world: World, config: GovernorConfig, ledger: Path | None = None) -> None:
         self._world, self._config = world, config
-        self._loop = _loop(world, config)
+        self._loop = _loop(world, config, ledger)
         self._blind = dict.fromkeys(config.pools, 0)
 
     def tick(self, at: float) -> Plan:
@@ -160,10 +162,10 @@ class Alone:
         )  # fmt: skip
 
 
-def _loop(world: World, config: GovernorConfig) -> ControlLoop:
+def _loop(world: World, config: GovernorConfig, ledger: Path | None = None) -> ControlLoop:
     make = cast("Callable[[Any, Callable[[float], Iterable[Any]]], Source]", registry.tool("scraped"))
     source = make(pool_needs(config), world.pages)
-    return assemble(config, mode=RunMode.SIMULATE, source=source, actuator=world)
+    return assemble(config, mode=RunMode.SIMULATE, source=source, actuator=world, ledger_path=ledger)
 
 
 def _with_policy(config: GovernorConfig, peer: Plugin) -> GovernorConfig:

@@ -16,18 +16,18 @@ from controller.simulate.run import Change, Run
 from controller.simulate.score import MINUTE
 from controller.simulate.words import contender
 
-WIDTH, LEFT, RIGHT = 1000.0, 62.0, 12.0
+WIDTH, LEFT, RIGHT = 1000.0, 62.0, 20.0
 HEIGHT, HEAD, GAP = 120.0, 26.0, 16.0
 _TICK = 5.0  # seconds between two points of the replicas
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One contender's values on an axis; `place` chooses its colour."""
+    """One contender's values on an axis; `place` chooses its colour, None is what all contenders meet."""
 
     name: str
     values: Sequence[float]
-    place: int
+    place: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _panels(scenario: Scenario, results: Results) -> list[Panel]:
     panels = [
         Panel(
             "offered: requests per second, by minute", "1/s",
-            (Line("offered", _mean([run.series.offered for run in some]), len(lines)),), middles,
+            (Line("offered", _mean([run.series.offered for run in some]), None),), middles,
         )
     ]  # fmt: skip
     at = tuple(i * _TICK for i in range(math.ceil(scenario.duration / _TICK)))
@@ -139,7 +139,7 @@ def _panel(panel: Panel, scenario: Scenario, top: float, changes: Sequence[Chang
     # The first contender is the one that this is about, so it is drawn last, over the others.
     parts += [
         element(
-            "path", d=draw_line(axis, one.values, scale, box), class_=f"line k{one.place % 7}",
+            "path", d=draw_line(axis, one.values, scale, box), class_=f"line {_colour(one.place)}",
             data_name=contender(one.name), data_unit=panel.unit, data_lo=f"{scale.lo:g}", data_hi=f"{scale.hi:g}",
             data_log=int(scale.log), data_top=box.top, data_bottom=box.bottom, data_step=1 if panel.stepped else "",
         )
@@ -155,6 +155,10 @@ def _panel(panel: Panel, scenario: Scenario, top: float, changes: Sequence[Chang
         parts.append(label)
     parts += [_mark(change, scenario, scale, box) for change in changes if panel.title.startswith(_pool(change))]
     return element("g", Markup("").join(parts)), box.bottom + GAP
+
+
+def _colour(place: int | None) -> str:
+    return "all" if place is None else f"k{place % 7}"
 
 
 def _pool(change: Change) -> str:

@@ -64,6 +64,21 @@ def test_json_is_one_object_and_nothing_else(scenario: Path) -> None:
     assert mine["runs"][0]["changes"][0]["why"]
 
 
+def test_the_ledger_of_a_simulated_run_is_explained_and_replayed_like_any_other(tmp_path: Path) -> None:
+    alone = changed(SMALL, "against", {"none": False, "static": False, "oracle": False})
+    ledger = tmp_path / "ledger"
+    done = governor("simulate", written(tmp_path, alone), "--seeds", "2", "--ledger", ledger)
+    assert done.returncode == 0, done.stderr
+    first = done.stdout.splitlines()[0].partition(" chat/replicas ")[2]
+    told = governor("explain", ledger, "--last", "100", "--changes")
+    assert first.partition(":")[0] in told.stdout
+    replayed = governor("replay", ledger)
+    assert replayed.returncode == 0, replayed.stdout
+    again = governor("simulate", written(tmp_path, alone), "--seeds", "1", "--ledger", ledger)
+    assert again.returncode == 2
+    assert "holds a ledger already" in again.stderr
+
+
 def test_on_a_terminal_the_run_is_seen_as_it_goes_and_the_screen_is_left_clean(scenario: Path) -> None:
     shown = on_terminal("simulate", scenario, "--seeds", "1", "--cores", "2")
     assert "all runs" in shown
