@@ -185,3 +185,17 @@ def test_nothing_has_arrived_before_the_clock_starts(study: Study) -> None:
     scenario = study.scenario
     assert isinstance(scenario, Scenario)
     assert len(scenario.world(1).jobs().column("origin")) == 0
+
+
+def test_answers_of_a_smaller_model_are_a_column_of_their_own(tmp_path: Path) -> None:
+    pool = SMALL["fleet"]["pools"]["chat"]
+    down = {"pool": "small", "share": 0.5, "tenants": ["*"], "classes": ["*"]}
+    pools = {"chat": {**pool, "gateway": {"knobs": {"downgrade": [down]}}}, "small": pool}
+    data = changed(changed(SMALL, "fleet.pools", pools), "against", {"static": False, "oracle": False})
+    study = open_study(written(tmp_path, data))
+    results = run_all(study, [1], cores=1)
+    share = only(results, NONE).score.all
+    assert share.degraded_share == pytest.approx(0.5, abs=0.1)
+    assert share.good + share.degraded + sum(share.missed.values()) == share.offered
+    keys = {measure.key for measure in board(study.scenario, results).measures}
+    assert "degraded" in keys
