@@ -87,11 +87,15 @@ def test_the_docs_name_a_command_or_an_option_that_does_not_exist() -> None:
     known = get_command(app).commands  # type: ignore[attr-defined]
     shown = commands("governor")
     assert ("README.md", "check") in {(page, name) for page, name, _ in shown}
+    flags = {
+        name: {"--help"}.union(*((*param.opts, *param.secondary_opts) for param in command.params))
+        for name, command in known.items()
+    }
     wrong = [
         f"{page}: governor {name} {option}"
         for page, name, rest in shown
         for option in (re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest) if name in known else [""])
-        if not option or option not in {flag for param in known[name].params for flag in param.opts} | {"--help"}
+        if not option or option not in flags[name]
     ]
     assert wrong == []
 
