@@ -72,6 +72,7 @@ def test_static_and_oracle_attain_as_much_as_governor_for_less_than_any_dearer_o
             found = only(results, name, seed).score
             assert (found.all.attainment or 0) >= (wanted.all.attainment or 0)
         assert only(results, ORACLE, seed).score.gpu_hours < wanted.gpu_hours
+        assert only(results, ORACLE, seed).score.gpu_hours <= only(results, STATIC, seed).score.gpu_hours
 
 
 def test_one_replica_fewer_than_the_cheapest_static_fleet_attains_less(study: Study, results: Results) -> None:
