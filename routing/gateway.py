@@ -30,7 +30,7 @@ class Gateway(Desk):
         self, knobs: Knobs, strategy: Strategy, *, now: float = 0.0, clock: Callable[[], float] | None = None
     ) -> None:
         super().__init__(knobs, strategy, now)
-        self._clock = clock
+        self.clock = clock
         self._watch = Stopwatch()
 
     # What the host asks.
@@ -63,11 +63,11 @@ class Gateway(Desk):
 
     def arrive(self, request: Request, now: float) -> list[Action]:
         """A request came in. An id that is here already changes nothing."""
-        if self._clock is None:
+        if self.clock is None:
             return self._arrive(request, now)
-        began = self._clock()
+        began = self.clock()
         actions = self._arrive(request, now)
-        self._watch.add(self._clock() - began)
+        self._watch.add(self.clock() - began)
         return actions
 
     def first_token(self, id: int, now: float, replica: str = "") -> list[Action]:  # noqa: A002

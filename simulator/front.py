@@ -72,7 +72,8 @@ class Front:
     def page(self) -> Page:
         """What a scrape of the gateway brings home."""
         gateway = self.gateway
-        return self.picker.page(gateway.replicas.values(), gateway.inflight, gateway.queued, gateway.cap)
+        replicas, counts = gateway.replicas.values(), gateway.counts()
+        return self.picker.page(replicas, counts, gateway.inflight, gateway.queued, gateway.cap)
 
     # --- jobs come ---------------------------------------------------------------------------------------------------
 

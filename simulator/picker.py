@@ -1,7 +1,9 @@
 """The metrics page of a gateway, as llm-d's endpoint picker writes it (contract ``gaie``), and what it counts for it.
 
-Names are llm-d's, and so is the label `fairness_id` for the tenant; `request_class` is the twin's own. A series is born
-with its first event. What waits in the gateway's own queue is seen here and nowhere else: engines do not know of it.
+Names are llm-d's, and so is the label `fairness_id` for the tenant; `request_class` is the twin's own, and so are the
+series of `routing`: prompt tokens sent, those of them believed cached where they were sent, and how long decisions
+took, where somebody lends the gateway a clock. A series is born with its first event. What waits in the gateway's own
+queue is seen here and nowhere else: engines do not know of it.
 """
 
 from collections import Counter
@@ -11,6 +13,7 @@ from itertools import accumulate
 import numpy as np
 
 from routing.actions import Reason
+from routing.counts import DECISION_EDGES, Counts
 from routing.model import Replica
 from simulator.engine.counts import PER_TOKEN, REQUEST, TTFT, Histogram
 from simulator.job import Ending, Job
@@ -77,7 +80,7 @@ class Picker:
         elif job.ending is not Ending.ABORTED:
             self._errors[request.klass, request.tenant, _code(job)] += 1
 
-    def page(self, replicas: Iterable[Replica], inflight: int, queued: int, cap: float) -> Page:
+    def page(self, replicas: Iterable[Replica], counts: Counts, inflight: int, queued: int, cap: float) -> Page:
         """One scrape. `replicas` as the gateway sees them; `cap` on requests at replicas, inf when there is none."""
         keys: list[SeriesKey] = []
         values: list[float] = []
@@ -103,6 +106,14 @@ class Picker:
                 put(f"{name}_sum", histogram.sum, request_class=klass, **more)
             for name, total in zip(_TOKENS, own.tokens, strict=True):
                 put(name, total, request_class=klass)
+        sent, decisions = counts.total, counts.decisions
+        put("routing_prompt_tokens_total", sent.prompt_tokens)
+        put("routing_prefix_hit_tokens_total", sent.hit_tokens)
+        if decisions.count:
+            for le, upto in zip((*map(repr, DECISION_EDGES), "+Inf"), accumulate(decisions.buckets), strict=True):
+                put("routing_decision_seconds_bucket", upto, le=le)
+            put("routing_decision_seconds_count", decisions.count)
+            put("routing_decision_seconds_sum", decisions.seconds)
         put("llm_d_epp_request_running", inflight)
         put("llm_d_epp_flow_control_queue_size", queued)
         for replica in there:

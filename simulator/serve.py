@@ -60,6 +60,9 @@ class FleetServer:
         self._ports: dict[str, _Port] = {}
         self._visits = _Visits()
         self._pulse = asyncio.Event()
+        self._opening = asyncio.Lock()
+        for front in twin.fleet.fronts.values():
+            front.gateway.clock = time.perf_counter  # measures decisions, decides nothing
         self._written: dict[str, float] = {}  # by pool: the newest order that was taken, unix seconds of its sender
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
@@ -67,6 +70,7 @@ class FleetServer:
         routes = [
             web.get("/targets", self._targets),
             web.get("/metrics", self._cluster),
+            web.get("/gateways/{pool}/metrics", self._gateway),
             web.get("/health", _health),
             web.get("/replicas", self._replicas),
             web.post("/replicas", self._scale),
@@ -108,6 +112,10 @@ class FleetServer:
 
     async def _follow(self) -> None:
         """Open and close ports as processes begin and end."""
+        async with self._opening:
+            await self._follow_once()
+
+    async def _follow_once(self) -> None:
         serving = {
             server.name: server
             for pool in self._twin.fleet.cluster.pools.values()
@@ -234,6 +242,7 @@ class FleetServer:
         """For Prometheus' http_sd_configs. Replicas that were discovered and do not serve yet have port 1: nobody is
         there."""
         self._now()
+        await self._follow()
         found = [
             {
                 "targets": [f"{self._host}:{self._ports[server.name].port if server.name in self._ports else 1}"],
@@ -243,8 +252,22 @@ class FleetServer:
             for server in pool.servers.values()
             if server.life.stage not in (Stage.REQUESTED, Stage.PROVISIONING)
         ]
-        cluster = {"targets": [f"{self._host}:{self._port}"], "labels": dict(_CLUSTER)}
-        return web.json_response([*found, cluster])
+        own = [f"{self._host}:{self._port}"]
+        gateways = [
+            {
+                "targets": own,
+                "labels": {**dict(front.picker.target), "__metrics_path__": f"/gateways/{front.pool}/metrics"},
+            }
+            for front in self._twin.fleet.fronts.values()
+        ]
+        return web.json_response([*found, *gateways, {"targets": own, "labels": dict(_CLUSTER)}])
+
+    async def _gateway(self, request: web.Request) -> web.StreamResponse:
+        self._now()
+        front = self._twin.fleet.fronts.get(request.match_info["pool"])
+        if front is None:
+            raise web.HTTPNotFound
+        return web.Response(text=exposition(front.page(), front.picker.target), headers={"Content-Type": _TEXT})
 
     async def _cluster(self, request: web.Request) -> web.StreamResponse:
         self._now()
@@ -254,6 +277,7 @@ class FleetServer:
     async def _replicas(self, request: web.Request) -> web.StreamResponse:
         """What Governor's webhook actuator reads."""
         self._now()
+        await self._follow()  # who is told to be ready answers
         rows = [
             {"pool": pool.name, "lever": "replicas", "member": "", "value": pool.wanted, "ready": len(pool.ready())}
             for pool in self._twin.fleet.cluster.pools.values()

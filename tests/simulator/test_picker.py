@@ -8,6 +8,7 @@ from controller.core.facts import Fact
 from controller.core.observation import Observation
 from controller.core.ports import Matcher, PoolNeeds
 from routing.actions import Reason
+from routing.counts import Counts, Decisions, Tally
 from routing.knobs import Concurrency, Klass, Knobs, Queue
 from routing.model import Replica, Request
 from simulator.job import Ending, Job
@@ -24,6 +25,7 @@ FACTS = frozenset(
         Fact.READY_REPLICAS, Fact.SATURATION,
     }
 )  # fmt: skip
+NOTHING = Counts({}, Decisions(), {})
 NEEDS = PoolNeeds(
     "chat", "gaie", (Matcher("model_name", "=", "chat"),), FACTS,
     tenant_facts=frozenset({Fact.ARRIVED, Fact.REJECTED}),
@@ -110,7 +112,7 @@ def served(number: int, **more: object) -> Job:
 def test_each_bad_end_has_the_word_that_llm_d_has_for_it(ending: Ending, why: str, code: str) -> None:
     picker = Picker("chat-gateway", "chat", "default")
     picker.ended(served(1, ending=ending, why=str(why), ended_at=12.0))
-    page = picker.page([], 0, 0, math.inf)
+    page = picker.page([], NOTHING, 0, 0, math.inf)
     codes = [dict(pairs)["error_code"] for name, pairs in page.keys if name == "llm_d_epp_request_error_total"]
     assert codes == [code]
 
@@ -119,13 +121,30 @@ def test_a_client_that_went_away_is_counted_nowhere_as_with_the_real_one() -> No
     picker = Picker("chat-gateway", "chat", "default")
     picker.arrived(served(1))
     picker.ended(served(1, ending=Ending.ABORTED, ended_at=12.0))
-    names = [name for name, _ in picker.page([], 0, 0, math.inf).keys]
+    names = [name for name, _ in picker.page([], NOTHING, 0, 0, math.inf).keys]
     assert "llm_d_epp_request_error_total" not in names
     assert "llm_d_epp_request_total" in names
 
 
 def test_the_keys_are_one_object_while_the_series_are_the_same() -> None:
     picker = Picker("chat-gateway", "chat", "default")
-    first = picker.page([Replica("a")], 1, 2, 8.0)
-    assert picker.page([Replica("a", waiting=3)], 4, 0, 8.0).keys is first.keys
-    assert picker.page([Replica("b")], 4, 0, 8.0).keys is not first.keys
+    first = picker.page([Replica("a")], NOTHING, 1, 2, 8.0)
+    assert picker.page([Replica("a", waiting=3)], NOTHING, 4, 0, 8.0).keys is first.keys
+    assert picker.page([Replica("b")], NOTHING, 4, 0, 8.0).keys is not first.keys
+
+
+def test_prefix_hits_and_decision_times_are_exported_the_latter_only_where_there_is_a_clock() -> None:
+    picker = Picker("chat-gateway", "chat", "default")
+    tally = Tally(prompt_tokens=100, hit_tokens=40)
+
+    def shown(counts: Counts) -> dict[str, float]:
+        page = picker.page([], counts, 0, 0, math.inf)
+        return {name: value for name, pairs, value in page.samples() if dict(pairs).get("le", "+Inf") == "+Inf"}
+
+    quiet = shown(Counts({("", ""): tally}, Decisions(), {}))
+    assert (quiet["routing_prefix_hit_tokens_total"], quiet["routing_prompt_tokens_total"]) == (40.0, 100.0)
+    assert not any(name.startswith("routing_decision") for name in quiet)
+    decisions = Decisions(3, 6e-5, 4e-5, (0, 1, 0, 2, 0, 0, 0, 0, 0, 0))
+    timed = shown(Counts({("", ""): tally}, decisions, {}))
+    assert timed["routing_decision_seconds_bucket"] == timed["routing_decision_seconds_count"] == 3.0
+    assert timed["routing_decision_seconds_sum"] == 6e-5

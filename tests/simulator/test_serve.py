@@ -193,7 +193,8 @@ def test_the_webhook_actuator_scales_it_and_a_new_replica_serves_on_a_port_of_it
     assert quiet.get("/health", 3) == b""
     targets = json.loads(quiet.get("/targets"))
     assert f"127.0.0.1:{quiet.port + 3}" in [one["targets"][0] for one in targets]
-    assert {one["labels"].get("pod") for one in targets} == {"chat-v1-0", "chat-v1-1", "chat-v1-2", None}
+    pods = {one["labels"].get("pod") for one in targets}
+    assert pods == {"chat-v1-0", "chat-v1-1", "chat-v1-2", "chat-gateway-0", None}
     hook.close()
 
 
