@@ -1,7 +1,10 @@
 """The scoreboard on the terminal, and in a pipe as plain aligned text; where it is too narrow, one contender a line."""
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -20,8 +23,9 @@ def show(console: Console, scenario: Scenario, board: Board, results: Results) -
         for line in _aligned(board):
             console.print(line, soft_wrap=True)
         console.print()
-    elif max(map(len, _aligned(board))) <= console.width:
-        console.print(_table(board))
+    elif tables := _fitting(console, board):
+        for table in tables:
+            console.print(table)
     else:
         for row in board.rows:
             console.print(Text(_line(board, row)), soft_wrap=True)
@@ -86,17 +90,38 @@ def _aligned(board: Board) -> list[str]:
     ]
 
 
-def _table(board: Board) -> Table:
-    """The same with the best of each measure in bold."""
+def _fitting(console: Console, board: Board) -> list[Table]:
+    """The board as one table, or as several with fewer contenders each where the terminal is narrow; none where not
+    even one contender fits."""
+    groups: list[list[int]] = [[]]
+    for place in range(len(board.rows)):
+        if _width(console, _table(board, [*groups[-1], place])) <= console.width:
+            groups[-1].append(place)
+        elif _width(console, _table(board, [place])) <= console.width:
+            groups.append([place])
+        else:
+            return []
+    return [_table(board, group) for group in groups if group]
+
+
+def _width(console: Console, table: Table) -> int:
+    """What the table needs to be shown whole."""
+    return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+
+
+def _table(board: Board, places: Sequence[int]) -> Table:
+    """Some of the contenders, the best of each measure in bold."""
     head, *rows = _cells(board)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(head[0], no_wrap=True)
-    for name in head[1:]:
-        table.add_column(name, justify="right", no_wrap=True)
-    for place, row in enumerate(rows):
-        winners = best(board, place) if place < len(board.measures) else set()
-        styles = ["bold" if i in winners else "" if place < len(board.measures) else "dim" for i in range(len(row) - 1)]
-        table.add_row(row[0], *(Text(one, style=style) for one, style in zip(row[1:], styles, strict=True)))
+    for place in places:
+        table.add_column(head[1 + place], justify="right", no_wrap=True)
+    for number, row in enumerate(rows):
+        measured = number < len(board.measures)
+        winners = best(board, number) if measured else set()
+        cells = [(row[1 + place], "bold" if place in winners else "" if measured else "dim") for place in places]
+        if measured or any(text for text, _ in cells):
+            table.add_row(row[0], *(Text(text, style=style) for text, style in cells))
     return table
 
 

@@ -119,7 +119,7 @@ def test_reasons_are_shares_of_all_that_was_offered(results: Results) -> None:
     assert reasons(results, "hpa") == "late 7.50 %, rejected 2.50 %"
 
 
-@pytest.mark.parametrize("width", [40, 80, 130, 200])
+@pytest.mark.parametrize("width", range(40, 140, 3))
 def test_no_width_cuts_a_number_off(study: Study, results: Results, width: int) -> None:
     for terminal in (False, True):
         text = " ".join(printed(study, results, width, terminal=terminal).split())
