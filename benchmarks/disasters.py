@@ -238,9 +238,8 @@ replica is away for a minute and a half, longer each time; meanwhile the rest is
 shows it: restarts and lost requests, and the attainment of the chats, which did nothing wrong.""",
     """\
 The gateway refuses prompts above `longest_prompt`, and nothing else happens. Who needs long prompts needs a pool that
-has the memory.
-Governor, which can only move replicas here, asks for hardly any: killed ones are on their way back. More would be more
-victims.""",
+has the memory. More replicas are more victims: the same few prompts kill nearly twice as many. Governor, which can only
+move replicas here, asks for hardly any: those that were killed are on their way back.""",
     (
         Measure("chats meanwhile", lambda one: one.attained("contracts", "chat")),
         Measure("restarts", lambda one: one.restarts, percent=False),
@@ -248,7 +247,12 @@ victims.""",
         Measure("fewest replicas ready", lambda one: one.fewest, percent=False),
         _HOURS,
     ),
-    (Way(NONE), Way("longest prompt of 32,000", {f"{KNOBS}.longest_prompt": 32000}), _GOVERNOR),
+    (
+        Way(NONE),
+        Way("longest prompt of 32,000", {f"{KNOBS}.longest_prompt": 32000}),
+        Way("twice the replicas", {f"fleet.pools.{POOL}.replicas": 6}),
+        _GOVERNOR,
+    ),
 )
 
 _DEADLINES = {
