@@ -14,23 +14,23 @@ ENGINE = "vllm"  # whose metrics the twin shows
 Mistake = tuple[Path, str, str]
 
 
-def check(scenario: Scenario, config: GovernorConfig, *, inline: bool) -> Iterator[Mistake]:
-    """Every contradiction. `inline` says that the config stands in the scenario file itself."""
-    yield from _config(scenario, config, inline=inline)
+def check(scenario: Scenario, config: GovernorConfig, file: str = "") -> Iterator[Mistake]:
+    """Every contradiction. `file` is where the config is from, "" when it stands in the scenario itself."""
+    yield from _config(scenario, config, file)
     yield from _promises(scenario)
     yield from _events(scenario)
     yield from ((path, mistake, mend) for path, mistake, mend in scenario.contradictions())
 
 
-def _config(scenario: Scenario, config: GovernorConfig, *, inline: bool) -> Iterator[Mistake]:
+def _config(scenario: Scenario, config: GovernorConfig, file: str) -> Iterator[Mistake]:
     for name, pool in config.pools.items():
-        place: Path = ("governor", "pools", name) if inline else ("governor",)
-        about = "" if inline else f"its pool {name}: "
+        place: Path = ("governor",) if file else ("governor", "pools", name)
+        about = f"pool {name} of {file}: " if file else ""
         if name not in scenario.pools:
             yield place, f"{about}is not a pool of the fleet", nearest(name, scenario.pools)
             continue
         if pool.engine != ENGINE:
-            where = (*place, "engine") if inline else place
+            where = place if file else (*place, "engine")
             yield where, f"{about}the twin shows the metrics of {ENGINE}, not of {pool.engine}", f"write {ENGINE}"
         if Lever.REPLICAS not in pool.levers and scenario.against.peers:
             yield place, f"{about}has no lever replicas, which the peers need for their bounds", "add it"

@@ -60,16 +60,17 @@ def _study(origin: Origin, config: GovernorConfig | None = None) -> Study:
     found = tree.parse(origin.text)
     data = mapping(found, origin.name, "docs/simulating.md begins with one")
     scenario, mistakes = _scenario(data, origin.folder)
-    inline = scenario is not None and isinstance(scenario.governor, Mapping) and not origin.config and config is None
+    file = "" if config is None else "the config"
     peers: dict[str, Plugin] = {}
     if scenario is not None:
         if config is None:
+            file = origin.config or (scenario.governor if isinstance(scenario.governor, str) else "")
             config, wrong = _config(scenario, origin, found.broken)
             mistakes += wrong
         peers, wrong = _peers(scenario)
         mistakes += wrong
     if scenario is not None and config is not None:
-        mistakes += check(scenario, config, inline=inline)
+        mistakes += check(scenario, config, file)
     problems: list[Problem] = located(found, mistakes)
     if problems or scenario is None or config is None:
         raise ConfigError(problems, origin.name)

@@ -17,7 +17,7 @@ from controller.run.assembly import RunMode, assemble
 from controller.run.loop import ControlLoop, learn
 from controller.simulate.ports import World
 
-_PATIENCE = 20  # ticks without a single replica seen, after which the selector is to blame
+_PATIENCE = 10  # ticks without a single replica seen, after which the selector is to blame
 
 
 class Pilot(Protocol):
