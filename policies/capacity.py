@@ -12,7 +12,7 @@ Use it where the engine tells tokens and inter-token latency; it also runs, more
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.params import Unit, param
@@ -140,7 +140,7 @@ class Capacity:
         trim = state.trim * math.exp(-gone / (4 * config.trim_time))  # leaky: an old correction fades
         if not pending and abs(error) > config.dead_band and (error > 0 or self._loaded(view)):
             trim += gone / config.trim_time * error
-        return replace(state, trim=min(max(trim, -config.trim_down), config.trim_up), at=now)
+        return self.State(min(max(trim, -config.trim_down), config.trim_up), now)
 
     def _loaded(self, view: View) -> bool:
         """Whether replicas work near the operating point: only there does a low latency say that the model is too

@@ -21,6 +21,7 @@ from controller.core.summary import sentence
 from controller.core.why import Why
 
 UNREAD = TargetState(accepted=None, error="not read")
+_UNLEARNED, _UNGUARDED = Estimate(), GuardState()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +48,15 @@ def decide(
     guard_states = dict(state.guards)
     decisions: dict[Target, Decision] = {}
     for pool in sorted(rules.pools, key=lambda p: p.pool):
-        left = _wanted(pool, snapshot, estimates.get(pool.pool, Estimate()))
+        estimate = estimates.get(pool.pool, _UNLEARNED)
+        left = _wanted(pool, snapshot, estimate)
         for lever in pool.levers:
-            work = _Rung(pool, lever, snapshot, estimates.get(pool.pool, Estimate()), ledger_ok)
+            work = _Rung(pool, lever, snapshot, estimate, ledger_ok)
             key = f"{pool.pool}/{lever.lever}"
             proposals, policy_states[key] = work.propose(policies.get(key), left, policy_states.get(key))
             for target in work.targets:
                 guard_state = guards.observe(
-                    guard_states.get(target, GuardState()), lever, work.state(target), snapshot.tick.at
+                    guard_states.get(target, _UNGUARDED), lever, work.state(target), snapshot.tick.at
                 )
                 mine = [p for p in proposals if p.target == target]
                 decisions[target], guard_states[target] = work.decide(target, mine, guard_state)

@@ -24,6 +24,7 @@ FORGET_FULL = 240.0  # times as long as it was seen, a learned limit of the batc
 BURN_MARGIN = 0.15  # extra capacity while the error budget burns too fast
 DRAIN = 60.0  # seconds in which a backlog should be gone
 MARGIN_QUANTILE = 0.9
+_PRIOR = Profile()  # of a pool that has none of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +84,19 @@ def update(
     """One tick of one pool."""
     replicas = _serving(pool, target)
     state = _cold_start(spec, target, replicas, now, state)
-    state = _learn(spec, pool, replicas, now, state)
-    profile = spec.profile or Profile()
-    served = _capacity(spec, profile, state)
     horizon = _horizon(spec, state)
     offered = _offered(pool)
     ahead: ahead_of.Forecast | None = None
     memory = state.forecast
     if offered is not None:
         ahead, memory = ahead_of.update(memory, now, offered, horizon, MARGIN_QUANTILE)
+    told = state.cache_told or pool.get(Signal.KV_USAGE).usable is not None
+    state = _learn(spec, pool, replicas, now, state, memory, told=told)
+    profile = spec.profile or _PRIOR
+    served = _capacity(spec, profile, state)
     shown = None
     if served is not None and state.shape is not None:
         shown = proven(profile, _thinner(state.shape, replicas), state.kappa, served, state.seen)
-    told = state.cache_told or pool.get(Signal.KV_USAGE).usable is not None
-    state = replace(state, at=now, forecast=memory, cache_told=told)
     burning = any(burn.burning(readings, spec.budget_period) for readings in pool.burn.values())
     return _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state), state
 
@@ -182,19 +182,23 @@ def _serving(pool: PoolReadings, target: TargetState | None) -> float | None:
 
 
 def _learn(
-    spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, now: float, state: EstimatorState
-) -> EstimatorState:
+    spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, now: float, state: EstimatorState,
+    memory: ahead_of.ForecastState, *, told: bool,
+) -> EstimatorState:  # fmt: skip
+    """The next state; `memory` of the forecast and `told` whether KV usage was ever read go into it as they are."""
     finished = pool.get(Signal.FINISHED_RATE)
     prompt, output = pool.get(Signal.PROMPT_TOKEN_RATE), pool.get(Signal.GENERATION_TOKEN_RATE)
     if not replicas or not finished.value or not output.value:
-        return replace(state, batch=None, replicas=replicas)
+        return replace(state, at=now, batch=None, replicas=replicas, forecast=memory, cache_told=told)
     gain = _gain(state.at, now, state.samples)
     hit = min(max(pool.get(Signal.PREFIX_HIT_RATE).value or 0.0, 0.0), 1.0)
     shape = _blend(state.shape, Shape((prompt.value or 0.0) / finished.value, output.value / finished.value, hit), gain)
     itl = _itl(pool)
     batch = _batch(pool, itl, output.value, replicas)
     if not batch:
-        return replace(state, shape=shape, batch=None, replicas=replicas)
+        return replace(
+            state, at=now, shape=shape, batch=None, replicas=replicas, forecast=memory, cache_told=told
+        )  # fmt: skip
     # While replicas come or go the window mixes two fleets, and while the batch ramps two loads.
     steady = (
         state.batch is not None
@@ -205,18 +209,23 @@ def _learn(
     if itl is not None and steady:
         kappa, samples = _kappa(spec, itl, batch, shape, gain, state)
     crowded, full, full_for = _saturation(pool, replicas, batch, now, state)
-    return replace(
-        state,
-        shape=shape,
+    return EstimatorState(
+        at=now,
+        kappa=kappa,
+        samples=samples,
         batch=batch,
         seen=max(batch, state.seen or 0.0),
         kv_sequences=_kv_sequences(pool, batch, gain, state.kv_sequences),
-        kappa=kappa,
-        samples=samples,
-        crowded=crowded,
         full=full,
         full_for=full_for,
         replicas=replicas,
+        crowded=crowded,
+        shape=shape,
+        forecast=memory,
+        accepted=state.accepted,
+        asked=state.asked,
+        lags=state.lags,
+        cache_told=told,
     )
 
 
@@ -261,7 +270,7 @@ def _kappa(
 ) -> tuple[float, int]:
     """Follow measured over modelled step time, in logs, and slowly."""
     lo, hi = spec.kappa_bounds
-    ratio = min(max(itl / step_time(spec.profile or Profile(), shape, batch), lo), hi)
+    ratio = min(max(itl / step_time(spec.profile or _PRIOR, shape, batch), lo), hi)
     return math.exp(math.log(state.kappa) + gain * (math.log(ratio) - math.log(state.kappa))), state.samples + 1
 
 

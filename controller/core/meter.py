@@ -4,8 +4,8 @@ The one place where windows, quantiles, attainment and states come from, for eve
 observations give the same readings.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from controller.core import classes, flows, gauges, latency, lengths, queueing, replica
 from controller.core.burn import WINDOWS, BudgetLedger
@@ -61,7 +61,7 @@ class PoolMeter:
         self.history = History(max(reach, QUEUE_MEMORY), reach)
         self.classes = frozenset(o.klass for o in spec.objectives if o.klass)
         self.budgets = {o.name: BudgetLedger(o.share) for o in spec.objectives if o.share is not None}
-        self.lengths = lengths.NONE
+        self.lengths = lengths.Lengths()
         self.unpaired = 0.0  # finished requests whose response has not been counted yet
 
     def adopt(self, previous: "PoolMeter") -> None:
@@ -82,10 +82,9 @@ class PoolMeter:
             return PoolReadings(burn=self._burns(observation.at))
         facts = clean(facts)
         if observation.since is None:
-            self.history.begin(self._entry(observation.at, observation.at, facts))
+            self.history.begin(self._entry(observation.at, observation.at, facts, facts.counters))
         else:
-            facts = self._with_aborts(facts)
-            self._remember(observation.since, observation.at, facts)
+            self._remember(self._entry(observation.since, observation.at, facts, self._with_aborts(facts.counters)))
         return self._readings(
             Judge(
                 self.history,
@@ -97,27 +96,25 @@ class PoolMeter:
             )
         )
 
-    def _with_aborts(self, facts: PoolFacts) -> PoolFacts:
-        """The aborts of this interval, where they are only the responses that no finished request explains. A
-        request that finishes just before a scrape and answers just after it is paired over the two intervals, else
-        it would be a miss that nobody had."""
-        counters = facts.counters
+    def _with_aborts(self, counters: Mapping[Fact, float]) -> Mapping[Fact, float]:
+        """The counters with the aborts of this interval, where they are only the responses that no finished request
+        explains. A request that finishes just before a scrape and answers just after it is paired over the two
+        intervals, else it would be a miss that nobody had."""
         if Fact.ABORTED in counters or not {Fact.RESPONSES, Fact.FINISHED} <= counters.keys():
-            return facts
+            return counters
         ended = counters[Fact.FINISHED] + counters.get(Fact.ERRORS, 0.0)
         left = self.unpaired + counters[Fact.RESPONSES] - ended
         self.unpaired = min(0.0, left)
-        return replace(facts, counters={**counters, Fact.ABORTED: max(0.0, left)})
+        return {**counters, Fact.ABORTED: max(0.0, left)}
 
-    def _entry(self, since: float, at: float, facts: PoolFacts) -> Entry:
+    def _entry(self, since: float, at: float, facts: PoolFacts, counters: Mapping[Fact, float]) -> Entry:
         replicas = {name: ReplicaEntry(r.counters, r.gauges) for name, r in facts.replicas.items() if r.up}
         own = {name: one for name, one in facts.classes.items() if name in self.classes}
         told = classes.named(facts) if self.classes else NO_FACTS
         failed = frozenset(facts.failed) if facts.failed else NO_FACTS
-        return Entry(since, at, facts.histograms, facts.counters, facts.gauges, replicas, own, told, failed)
+        return Entry(since, at, facts.histograms, counters, facts.gauges, replicas, own, told, failed)
 
-    def _remember(self, since: float, at: float, facts: PoolFacts) -> None:
-        entry = self._entry(since, at, facts)
+    def _remember(self, entry: Entry) -> None:
         self.history.push(entry)
         ended = endings(entry.counters)
         for objective in self.spec.objectives:
@@ -141,7 +138,7 @@ class PoolMeter:
         signals.update({signal: stats["p99"] for signal, stats in latencies.items()})
         signals[Signal.QUEUE_DELAY] = _queue_delay(j, signals[Signal.QUEUE_DEPTH], signals[Signal.QUEUE_TIME])
         signals.update(flows.flows(j))
-        self.lengths = lengths.learn(self.lengths, signals)
+        self.lengths.learn(signals)
         signals.update(lengths.tokens(j, self.lengths, signals))
         replicas = {name: replica.replica(j, name, r) for name, r in j.facts.replicas.items()}
         signals[Signal.STUCK] = replica.stuck_total(replicas)

@@ -243,7 +243,7 @@ def learn(
     estimates: dict[str, Estimate] = {}
     after: dict[str, estimate.EstimatorState] = {}
     for name, spec in sorted(specs.items()):
-        state = learned.get(name, estimate.EstimatorState())
+        state = learned.get(name) or estimate.EstimatorState()
         readings = snapshot.pools.get(name)
         if readings is None:
             after[name] = state
