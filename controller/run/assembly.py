@@ -244,4 +244,6 @@ def _ledger(config: GovernorConfig, mode: RunMode, path: Path | None) -> KeyedLe
     if path is None and mode in _IN_PROCESS:
         return MemoryLedger()
     where = path if path is not None else Path(config.ledger.path)
-    return FileLedger(where, max_size=config.ledger.max_size, rotate_size=config.ledger.rotate_size)
+    # What moves nothing outside this process leaves nothing to verify after a crash.
+    behind = mode in _IN_PROCESS
+    return FileLedger(where, max_size=config.ledger.max_size, rotate_size=config.ledger.rotate_size, behind=behind)

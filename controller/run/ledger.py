@@ -10,12 +10,12 @@ changed. The first key of a line is its kind, so that who needs only the small o
     applied  what became of the plan
 
 Files are rotated by size and the oldest dropped when all together pass the cap. Each record is flushed
-before the plan is applied, so that after a crash the plan without outcomes tells what must be verified. A truncated
-last record, the mark of a crash, is skipped.
+before the plan is applied, so that after a crash the plan without outcomes tells what must be verified; where the
+world is a recording there is nothing to verify, and records are packed in passing. A truncated last record, the mark of
+a crash, is skipped.
 """
 
 import gzip
-import io
 import json
 import os
 import zlib
@@ -30,6 +30,7 @@ import orjson
 from controller.core.model import Applied, Plan, Snapshot
 from controller.core.ports import LedgerFull
 from controller.run import codec, lock
+from controller.run.packed import Packed, PackedBehind
 
 FORMAT = 2
 SUFFIX = ".ledger.gz"
@@ -61,10 +62,12 @@ class Record:
 
 
 class FileLedger:
-    """Writes records. Not thread-safe: one loop, one ledger, and one process for one directory."""
+    """Writes records. Not thread-safe: one loop, one ledger, and one process for one directory. With `behind` records
+    are on disk when it is closed, not when they are written: that is for loops that move nothing."""
 
-    def __init__(self, directory: Path, *, max_size: int, rotate_size: int) -> None:
+    def __init__(self, directory: Path, *, max_size: int, rotate_size: int, behind: bool = False) -> None:
         self.directory, self.max_size, self.rotate_size = directory, max_size, rotate_size
+        self._open: type[Packed] = PackedBehind if behind else Packed
         try:
             directory.mkdir(parents=True, exist_ok=True)
             probe = directory / ".writable"
@@ -79,13 +82,16 @@ class FileLedger:
             raise LedgerError(
                 f"ledger {directory}: {error.strerror or error}; make the directory writable, or set ledger.path"
             ) from error
-        self._file: io.BufferedIOBase | None = None
-        self._path: Path | None = None
-        self._packer: Any = None
+        self._file: Packed | None = None
         self._last: dict[str, Any] = {}
         self._since_key = 0
         self._whole = 0  # records in the present file
-        self.bytes_written = 0
+        self._bytes_before = 0  # in files that are closed
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes on disk, in all files that were begun."""
+        return self._bytes_before + self._size()
 
     def needs_key(self) -> bool:
         """Whether the next record will be a full one and wants states and config."""
@@ -128,32 +134,34 @@ class FileLedger:
             raise LedgerFull(f"ledger {self.directory}: {error.strerror or error}") from error
 
     def close(self) -> None:
-        self._finish()
-        if self._lock is not None:
-            lock.release(self._lock)
-            self._lock = None
+        """Raises LedgerError when records that were still to be written cannot be."""
+        try:
+            self._finish()
+        except OSError as error:
+            raise LedgerError(
+                f"ledger {self.directory}: {error.strerror or error}; its last records are lost: make room, try again"
+            ) from error
+        finally:
+            if self._lock is not None:
+                lock.release(self._lock)
+                self._lock = None
 
     def _finish(self) -> None:
-        if self._file is not None and self._packer is not None:
+        if self._file is not None:
+            file, self._file = self._file, None
             try:
-                self._file.write(self._packer.flush())
-                self._file.close()
-            except OSError:
-                self._abandon()
-        self._file = None
+                file.close()
+            finally:
+                self._bytes_before += file.size
 
     def _write(self, *lines: Mapping[str, Any]) -> None:
         if self._file is None:
             return
         # Line by line: of a large fleet one record is ten megabytes of text.
-        parts = [self._packer.compress(orjson.dumps(line, option=_LINE)) for line in lines]
-        data = b"".join((*parts, self._packer.flush(zlib.Z_SYNC_FLUSH)))
-        self._file.write(data)
-        self._file.flush()
-        self.bytes_written += len(data)
+        self._file.write(orjson.dumps(line, option=_LINE) for line in lines)
 
     def _size(self) -> int:
-        return self._file.tell() if self._file is not None else 0
+        return self._file.size if self._file is not None else 0
 
     def _rotate(self, at: float, head: Mapping[str, Any]) -> None:
         self._finish()
@@ -161,8 +169,7 @@ class FileLedger:
         path = self.directory / f"{int(at):011d}-{os.getpid()}{SUFFIX}"
         while path.exists():
             path = path.with_name(path.name.replace(SUFFIX, f"x{SUFFIX}"))
-        self._file, self._path = path.open("wb"), path
-        self._packer = zlib.compressobj(3, zlib.DEFLATED, 31)
+        self._file = self._open(path)
         self._since_key = self._whole = 0
         self._write({"format": FORMAT, **head})
 
@@ -178,13 +185,11 @@ class FileLedger:
         """After a failed write the stream may end in half a record: begin a new file next time. A file that got not one
         record goes, or a disk that is full for a night would be left with one for each tick."""
         if self._file is not None:
-            with suppress(
-                OSError
-            ):  # that it cannot be written is being reported; the descriptor is closed all the same
-                self._file.close()
-            if not self._whole and self._path is not None:
-                with suppress(OSError):  # as above
-                    self._path.unlink()
+            self._file.abandon()
+            self._bytes_before += self._file.size
+            if not self._whole:
+                with suppress(OSError):  # that it cannot be written is being reported
+                    self._file.path.unlink()
         self._file = None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -67,14 +68,14 @@ SNAPSHOTS = st.builds(
 )  # fmt: skip
 
 
-def ledger(path: Path, *, max_size: int = 1 << 22, rotate_size: int = 1 << 20) -> FileLedger:
-    return FileLedger(path, max_size=max_size, rotate_size=rotate_size)
+def ledger(path: Path, *, max_size: int = 1 << 22, rotate_size: int = 1 << 20, behind: bool = False) -> FileLedger:
+    return FileLedger(path, max_size=max_size, rotate_size=rotate_size, behind=behind)
 
 
-def night(path: Path, seconds: float = 900.0, **sizes: int) -> list[Record]:
+def night(path: Path, seconds: float = 900.0, *, max_size: int = 1 << 22, rotate_size: int = 1 << 20) -> list[Record]:
     """A loop on the plant with a ledger; what is read back."""
     plant = Plant(lambda t: 10.0 + t / 30, replicas=1, cold_start=60.0)
-    loop = build(plant, ledger=ledger(path, **sizes))
+    loop = build(plant, ledger=ledger(path, max_size=max_size, rotate_size=rotate_size))
     drive(loop, plant, seconds)
     loop.close()
     return list(read_ledger(path))
@@ -198,11 +199,46 @@ def test_a_really_full_device_is_told(tmp_path: Path) -> None:
     book = ledger(tmp_path)
     book.plan(_record(at=1.0))
     assert book._file is not None  # noqa: SLF001
-    book._file.close()  # noqa: SLF001
-    book._file = Path("/dev/full").open("wb")  # noqa: SLF001, SIM115 - the disk fills up now
+    book._file.file.close()  # noqa: SLF001
+    book._file.file = Path("/dev/full").open("wb")  # noqa: SLF001, SIM115 - the disk fills up now
 
     with pytest.raises(LedgerFull):
         book.plan(_record(at=2.0))
+
+
+def test_what_is_packed_in_passing_is_read_back_and_rotated_like_what_is_flushed(tmp_path: Path) -> None:
+    results = {}
+    for behind in (False, True):
+        plant = Plant(lambda t: 10.0 + t / 30, replicas=1, cold_start=60.0)
+        loop = build(plant, ledger=ledger(tmp_path / str(behind), rotate_size=4_000, behind=behind))
+        results[behind] = drive(loop, plant, 7200)
+        loop.close()
+    flushed, passing = (list(read_ledger(tmp_path / str(behind))) for behind in (False, True))
+
+    assert [r.snapshot for r in passing] == [r.snapshot for r in results[True]]
+    assert [(r.plan, r.applied, r.complete) for r in passing] == [(r.plan, r.applied, r.complete) for r in flushed]
+    assert len(ledger_files(tmp_path / "True")) > 1
+
+
+@pytest.mark.parametrize("size", [1, 4 << 20], ids=["at the end", "on the way"])
+def test_a_disk_that_fills_up_behind_the_back_of_a_rehearsal_goes_unnoticed(tmp_path: Path, size: int) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    book = ledger(tmp_path, behind=True)
+    book.plan(_record(at=1.0))
+    assert book._file is not None  # noqa: SLF001
+    book._file.file.close()  # noqa: SLF001
+    book._file.file = Path("/dev/full").open("wb")  # noqa: SLF001, SIM115 - the disk fills up now
+
+    def go_on() -> None:
+        for at in range(2, 5):
+            book.plan({**_record(float(at)), "memo": {"noise": secrets.token_hex(size)}})
+        book.close()
+
+    with pytest.raises((LedgerError, LedgerFull), match="No space left"):
+        go_on()
+    book.close()
+    ledger(tmp_path).close()
 
 
 def test_a_full_night_leaves_an_empty_file_for_each_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
