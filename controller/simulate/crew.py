@@ -74,7 +74,8 @@ def run_all(
         progress.done(len(found), total)
         if task.contender != GOVERNOR or run is None:
             return []
-        return [Task(name, task.seed, run.score.all.attainment or 0.0) for name in searches]
+        mine = run.score.all
+        return [Task(name, task.seed, mine.attainment or 0.0, mine.offered + mine.open) for name in searches]
 
     progress.done(0, total)
     if cores <= 1:
@@ -101,7 +102,7 @@ def _here(study: Study, tasks: Sequence[Task], followers: Followers, progress: P
     left = list(tasks)
     while left:
         task = left.pop(0)
-        watch = Watch(progress.frame, _pace()) if progress.frames and task.contender == GOVERNOR else None
+        watch = Watch(progress.frame, _pace()) if progress.frames and task.contender == GOVERNOR else Watch()
         left[:0] = followers(task, do(study, task, watch))
 
 

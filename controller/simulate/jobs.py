@@ -1,27 +1,30 @@
 """The runs of a study: every contender with every seed, and what each needs to know of the others."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from controller.simulate import search
 from controller.simulate.load import Study
 from controller.simulate.pilots import Alone, Governor, Nobody, Pilot, Scheduled
-from controller.simulate.ports import World
-from controller.simulate.run import Run, Watch, drive
+from controller.simulate.ports import Scenario, World
+from controller.simulate.run import Hopeless, Run, Watch, drive
+from controller.simulate.verdicts import DEGRADED, MISSED, judge
 
 GOVERNOR, NONE, STATIC, ORACLE = "governor", "none", "static", "oracle"
 SEARCHES = (STATIC, ORACLE)
+LOOKS = 25
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One contender with one seed. `wanted` is the attainment that a search must reach, `ledger` a folder that the
-    controller's ledger is kept in, "" for none."""
+    """One contender with one seed. `wanted` is the attainment that a search must reach, of `offered` requests that are
+    scored (open ones too); `ledger` a folder that the controller's ledger is kept in, "" for none."""
 
     contender: str
     seed: int
-    wanted: float | None = None
+    wanted: float = 0.0
+    offered: int = 0
     ledger: str = ""
 
 
@@ -32,23 +35,27 @@ def contenders(study: Study) -> tuple[str, ...]:
     return (GOVERNOR, *(name for name, wanted in [*chosen, (ORACLE, against.oracle)] if wanted))
 
 
-def do(study: Study, task: Task, watch: Watch | None = None) -> Run | None:
+def do(study: Study, task: Task, watch: Watch = Watch()) -> Run | None:  # noqa: B008 - frozen
     """Do it. None when a search finds no fleet that attains as much."""
     scenario, config = study.scenario, study.config
 
-    def run(world: World, pilot: Pilot, settings: Mapping[str, float] | None = None) -> Run:
+    def run(world: World, pilot: Pilot, settings: Mapping[str, float] | None = None, look: Watch = watch) -> Run:
         return drive(
             scenario, world, pilot,
-            contender=task.contender, seed=task.seed, interval=config.interval, watch=watch, settings=settings,
+            contender=task.contender, seed=task.seed, interval=config.interval, watch=look, settings=settings,
         )  # fmt: skip
 
-    def attempt(fleet: search.Fleet, settings: Mapping[str, float]) -> Run:
+    def attempt(fleet: search.Fleet, settings: Mapping[str, float]) -> Run | None:
         world = scenario.world(task.seed, fleet.start)
-        return run(world, Scheduled(world, fleet.schedules), settings)
+        look = replace(watch, hopeless=_hopeless(scenario, world, task))
+        try:
+            return run(world, Scheduled(world, fleet.schedules), settings, look)
+        except Hopeless:
+            return None
 
     if task.contender in SEARCHES:
         needs = scenario.needs(task.seed)
-        wanted = task.wanted or 0.0
+        wanted = task.wanted
         if task.contender == STATIC:
             return search.static(wanted, needs, attempt)
         return search.oracle(wanted, needs, scenario.start, attempt)
@@ -58,3 +65,24 @@ def do(study: Study, task: Task, watch: Watch | None = None) -> Run | None:
     if task.contender == NONE:
         return run(world, Nobody(world))
     return run(world, Alone(world, config, study.peers[task.contender]))
+
+
+def _hopeless(scenario: Scenario, world: World, task: Task) -> Callable[[float], bool]:
+    """Whether more has been missed than may be of all that will be offered, looked at ``LOOKS`` times in a run. What is
+    missed stays missed, so nothing is given up that would have attained as much."""
+    begin, end = scenario.start + scenario.warm_up, scenario.start + scenario.duration - scenario.cool_down
+    allowed = (1.0 - task.wanted) * task.offered
+    every = scenario.duration / LOOKS
+    due = begin
+
+    def hopeless(at: float) -> bool:
+        nonlocal due
+        if not task.offered or at < due:
+            return False
+        due = at + every
+        verdicts = judge(world.jobs(), scenario.promises, at)
+        inside = (verdicts.arrived >= begin) & (verdicts.arrived < end)
+        lost = int((inside & ((verdicts.result == MISSED) | (verdicts.result == DEGRADED))).sum())
+        return lost > allowed + 0.5
+
+    return hopeless

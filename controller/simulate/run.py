@@ -75,14 +75,20 @@ class Cancelled(Exception):
     """The run was told to stop."""
 
 
+class Hopeless(Exception):
+    """The run cannot reach any more what it must."""
+
+
 @dataclass(frozen=True, slots=True)
 class Watch:
     """What a run does besides running: `look` takes frames, whenever `due` says that it is time and at the end; `stop`
-    says that nobody wants the result any more. Each frame costs a judgement of all jobs so far."""
+    says that nobody wants the result any more, `hopeless` that it cannot become what is wanted (asked with the time,
+    unix seconds). Each frame costs a judgement of all jobs so far."""
 
     look: Callable[[Frame], None] | None = None
     due: Callable[[], bool] = lambda: False
     stop: Callable[[], bool] = lambda: False
+    hopeless: Callable[[float], bool] = lambda _: False
 
 
 def drive(
@@ -96,7 +102,7 @@ def drive(
     watch: Watch | None = None,
     settings: Mapping[str, float] | None = None,
 ) -> Run:
-    """Run to the end. `interval` seconds from tick to tick. Raises Cancelled, and what the pilot raises."""
+    """Run to the end. `interval` seconds from tick to tick. Raises Cancelled, Hopeless, and what the pilot raises."""
     watch = watch or Watch()
     start, end = scenario.start, scenario.start + scenario.duration
     kept: list[Change] = []
@@ -107,6 +113,8 @@ def drive(
             if watch.stop():
                 raise Cancelled
             at = start + number * interval
+            if watch.hopeless(at):
+                raise Hopeless
             done = [_change(one, at) for one in pilot.tick(at).decisions if one.send and one.changed]
             changed += len(done)
             kept += done[: max(0, KEPT - len(kept))]

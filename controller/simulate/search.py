@@ -13,7 +13,7 @@ member of its family by its last step.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from controller.simulate.pilots import Schedule
@@ -34,7 +34,8 @@ class Fleet:
     schedules: tuple[Schedule, ...] = ()
 
 
-Try = Callable[[Fleet, Mapping[str, float]], Run]
+# None when the fleet was given up on because it could not attain as much any more.
+Try = Callable[[Fleet, Mapping[str, float]], Run | None]
 
 
 def static(wanted: float, needs: Mapping[str, Need], attempt: Try) -> Run | None:
@@ -42,7 +43,7 @@ def static(wanted: float, needs: Mapping[str, Need], attempt: Try) -> Run | None
     peaks = {pool: max(need.replicas, default=0.0) for pool, need in needs.items()}
     largest = max(peaks.values(), default=0.0) or 1.0
 
-    def run(count: int) -> Run:
+    def run(count: int) -> Run | None:
         start = {pool: max(1, math.ceil(count * peak / largest - 1e-9)) for pool, peak in peaks.items()}
         return attempt(Fleet(start), {f"replicas of {pool}": float(n) for pool, n in start.items()})
 
@@ -61,14 +62,14 @@ def static(wanted: float, needs: Mapping[str, Need], attempt: Try) -> Run | None
             high = middle
         else:
             low = middle
-    return _cheapest(list(tried.values()), wanted)
+    return _cheapest(tried.values(), wanted)
 
 
 def oracle(wanted: float, needs: Mapping[str, Need], start: float, attempt: Try) -> Run | None:
     """The cheapest clairvoyant schedule whose attainment over all offered is at least `wanted`; None when there is
     none. `start` is when the run begins, unix seconds."""
 
-    def run(margin: float) -> Run:
+    def run(margin: float) -> Run | None:
         fleets = {pool: plan(need, margin) for pool, need in needs.items()}
         schedules = tuple(
             Schedule(pool, tuple((start + at, count) for at, count in steps)) for pool, steps in fleets.items()
@@ -91,7 +92,7 @@ def oracle(wanted: float, needs: Mapping[str, Need], start: float, attempt: Try)
             high = middle
         else:
             low = middle
-    return _cheapest(list(tried.values()), wanted)
+    return _cheapest(tried.values(), wanted)
 
 
 def plan(need: Need, margin: float) -> tuple[tuple[float, int], ...]:
@@ -108,10 +109,13 @@ def plan(need: Need, margin: float) -> tuple[tuple[float, int], ...]:
     )
 
 
-def _attains(run: Run, wanted: float) -> bool:
+def _attains(run: Run | None, wanted: float) -> bool:
+    if run is None:
+        return False
     attained = run.score.all.attainment
     return attained is None or attained >= wanted
 
 
-def _cheapest(runs: list[Run], wanted: float) -> Run:
-    return min((one for one in runs if _attains(one, wanted)), key=lambda one: one.score.gpu_hours)
+def _cheapest(runs: Iterable[Run | None], wanted: float) -> Run:
+    good = [one for one in runs if one is not None and _attains(one, wanted)]
+    return min(good, key=lambda one: one.score.gpu_hours)

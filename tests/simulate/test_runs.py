@@ -75,6 +75,18 @@ def test_static_and_oracle_attain_as_much_as_governor_for_less_than_any_dearer_o
         assert only(results, ORACLE, seed).score.gpu_hours <= only(results, STATIC, seed).score.gpu_hours
 
 
+@pytest.mark.parametrize("search", [STATIC, ORACLE])
+def test_giving_up_early_on_what_cannot_attain_as_much_changes_no_result(
+    study: Study, results: Results, search: str
+) -> None:
+    mine = only(results, GOVERNOR).score.all
+    wanted = max(0.9, mine.attainment or 0.0)
+    patient, sparing = (do(study, Task(search, 1, wanted, offered)) for offered in (0, mine.offered + mine.open))
+    assert patient is not None
+    assert sparing is not None
+    assert (patient.score, patient.settings) == (sparing.score, sparing.settings)
+
+
 def test_one_replica_fewer_than_the_cheapest_static_fleet_attains_less(study: Study, results: Results) -> None:
     best, wanted = only(results, STATIC), only(results, GOVERNOR).score.all.attainment or 0.0
     count = int(best.settings["replicas of chat"])
