@@ -80,7 +80,7 @@ def test_a_pool_that_the_fleet_does_not_have_is_named_where_the_config_stands(tm
     config = {"version": 1, "source": {"kind": "prometheus", "url": "http://here"}, **inline["governor"]}
     (tmp_path / "governor.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     by_path = changed(SMALL, "governor", "governor.yaml")
-    with pytest.raises(ConfigError, match="governor: pool chatt of governor.yaml: is not a pool of the fleet"):
+    with pytest.raises(ConfigError, match=r"governor: pool chatt of governor\.yaml: is not a pool of the fleet"):
         open_study(written(tmp_path, by_path))
 
 
