@@ -61,10 +61,12 @@ class BudgetLedger:
         for window in self._windows.values():
             window.add(at, bad, total)
 
-    def burn(self, now: float, name: str) -> Reading:
-        """Burn rate over the window, 1 = the budget lasts exactly its period. `underfilled` while history is
-        shorter."""
-        window = self._windows[name]
+    def burns(self, now: float) -> dict[str, Reading]:
+        """Burn rate over each window by its name, 1 = the budget lasts exactly its period. `underfilled` while history
+        is shorter."""
+        return {name: self._burn(now, window) for name, window in self._windows.items()}
+
+    def _burn(self, now: float, window: _Window) -> Reading:
         window.expire(now)
         if window.total <= 0:
             return Reading(State.NO_TRAFFIC if self.since is not None else State.MISSING, window=window.seconds)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.core import classes, flows, gauges, latency, lengths, queueing, replica
-from controller.core.burn import WINDOWS, BudgetLedger
+from controller.core.burn import BudgetLedger
 from controller.core.facts import Fact
 from controller.core.judge import Judge
 from controller.core.model import PoolReadings, Scope
@@ -130,7 +130,7 @@ class PoolMeter:
             self.budgets[objective.name].add(entry.at, offered.hi - hit.lo, offered.hi)
 
     def _burns(self, now: float) -> dict[str, dict[str, Reading]]:
-        return {name: {w: ledger.burn(now, w) for w in WINDOWS} for name, ledger in self.budgets.items()}
+        return {name: ledger.burns(now) for name, ledger in self.budgets.items()}
 
     def _readings(self, j: Judge) -> PoolReadings:
         signals = gauges.pool_gauges(j)

@@ -12,19 +12,19 @@ between `t0` and `t1`, per original series, before summing:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from controller.core.facts import Fact
 
 
-@dataclass(frozen=True, slots=True)
-class HistogramIncrement:
+class HistogramIncrement(NamedTuple):
     """New samples of a histogram. `edges` are the finite upper bounds in seconds, ascending; `cumulative[i]` is the
     number of new samples <= edges[i]; `count` all of them; `sum` their sum in seconds. A source that only knows a
     mean has no edges."""
 
     edges: tuple[float, ...]
     cumulative: tuple[float, ...]
-    count: float
+    count: float  # type: ignore[assignment]  # not the method of tuples
     sum: float
 
 

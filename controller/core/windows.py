@@ -6,8 +6,8 @@ the core keeps state outside a frozen value.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from controller.core.facts import Fact
 from controller.core.histogram import add
@@ -22,8 +22,7 @@ NO_FACTS: frozenset[Fact] = frozenset()
 FILLED = 0.9  # share of a window that the unbroken stretch must have for the window to count as full
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """Increments over (since, at], and the gauges at `at`. `failed` are the facts that could not be read; `classes` are
     those that an objective names; `named` are the facts that are told by class."""
 
@@ -33,7 +32,7 @@ class Entry:
     counters: Mapping[Fact, float]
     gauges: Mapping[Fact, float]
     replicas: Mapping[str, "ReplicaEntry"]
-    classes: Mapping[str, Facts] = field(default_factory=dict)
+    classes: Mapping[str, Facts] = _NO_CLASSES
     named: frozenset[Fact] = NO_FACTS
     failed: frozenset[Fact] = NO_FACTS
 
@@ -42,8 +41,7 @@ class Entry:
         return self.at - self.since
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaEntry:
+class ReplicaEntry(NamedTuple):
     """One replica in an entry; counters are increments."""
 
     counters: Mapping[Fact, float]

@@ -59,11 +59,12 @@ class Column:
             yield (-math.inf if math.isnan(low) else low), (math.inf if math.isnan(high) else high)
 
     def append(self, reading: Reading) -> None:
-        self.value.append(NAN if reading.value is None else reading.value)
-        self.lo.append(NAN if reading.lo is None else reading.lo)
-        self.hi.append(NAN if reading.hi is None else reading.hi)
-        self.count.append(NAN if reading.count is None else reading.count)
-        self.state.append(_INDEX[reading.state])
+        state, value, lo, hi, count = reading[:5]
+        self.value.append(NAN if value is None else value)
+        self.lo.append(NAN if lo is None else lo)
+        self.hi.append(NAN if hi is None else hi)
+        self.count.append(NAN if count is None else count)
+        self.state.append(_INDEX[state])
 
     def states(self) -> Iterator[State]:
         return (STATES[i] for i in self.state)

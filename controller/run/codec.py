@@ -65,7 +65,7 @@ def _make_encoder(kind: type[Any]) -> Encoder:
     if issubclass(kind, Mapping):
         return _encode_mapping
     if issubclass(kind, (tuple, list, frozenset)):
-        return lambda value: [_encoder(type(v))(v) for v in value]
+        return lambda value: tuple([_encoder(type(v))(v) for v in value])
     raise TypeError(f"cannot write a {kind.__name__} into the ledger")
 
 
@@ -76,9 +76,10 @@ def _encode_parts(value: Any) -> dict[str, Any]:
 def _parts(value: Any) -> Mapping[Any, Any]:
     """A mapping as it is, and the fields of a dataclass by name, without those that are as by default."""
     kind: Any = type(value)
-    fields = _fields(kind)
+    fields = None if kind is dict else _fields(kind)
     if fields is None:
-        return typing.cast(Mapping[Any, Any], value)
+        mapping: Mapping[Any, Any] = value
+        return mapping
     parts = {}
     for name, default in fields:
         part = getattr(value, name)
@@ -108,15 +109,16 @@ def _text(key: Any) -> str:
     return key if isinstance(key, str) else str(key)
 
 
-def _encode_reading(r: Reading) -> list[Any]:
-    row: list[Any] = list(r)
-    if not row[-1]:
-        row.pop()
-        if not row[-1]:
-            row.pop()
-            while row[-1] is None:
-                row.pop()
-    return row
+def _encode_reading(r: Reading) -> tuple[Any, ...]:
+    """Its fields in order, up to the last one that is not as by default."""
+    if r[8]:
+        return r[:9]
+    if r[7]:
+        return r[:8]
+    end = 7
+    while r[end - 1] is None:
+        end -= 1
+    return r[:end]
 
 
 def _decode_reading(row: list[Any]) -> Reading:
@@ -202,9 +204,10 @@ def diff(old: Any, new: Any) -> dict[str, Any] | None:
             fresh[_text(key)] = _encoder(kind)(value)
             continue
         kept += 1
-        if kind is Reading:  # most of what there is
+        if kind is Reading:  # most of what there is, so without calls; and most has a source and no note
             if value != was:
-                fresh[_text(key)] = _encode_reading(value)
+                row = value[:8] if value[7] and not value[8] else _encode_reading(value)
+                fresh[key if isinstance(key, str) else str(key)] = row
         elif _nested(kind) and type(was) is kind:
             if (inner := diff(was, value)) is not None:
                 within[_text(key)] = inner
