@@ -22,7 +22,8 @@ from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
 
-PASSING = 2.0  # seconds of queue delay below which those who wait are between two steps of the engine
+PASSING = 0.5  # share of the tightest promised wait; who waits no longer is between two steps of the engine
+UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
 CLAMP = 1.5  # ln(latency/target) beyond this says no more than "far too slow"
 
 
@@ -69,9 +70,9 @@ class Capacity:
         """One proposal per target: SET while demand is trusted, AT_LEAST while it is not, none when nothing is known
         but the queue is empty."""
         state = self._trim(view, objectives, state)
-        return tuple(self._one(view, target, state) for target in sorted(view.targets)), state
+        return tuple(self._one(view, objectives, target, state) for target in sorted(view.targets)), state
 
-    def _one(self, view: View, target: Target, state: "Capacity.State") -> Proposal:
+    def _one(self, view: View, objectives: Sequence[Objective], target: Target, state: "Capacity.State") -> Proposal:
         estimate, config = view.estimate, self.config
         owner = view.targets[target]
         current = owner.accepted if owner.accepted is not None else view.limits[target].min
@@ -84,7 +85,7 @@ class Capacity:
         need = load / config.utilisation * math.exp(state.trim)
         evidence = {**estimate.evidence, "need": need, "trim": state.trim, "backlog": estimate.backlog}
         up, down = math.ceil(need - config.hysteresis), math.ceil(need + config.hysteresis)
-        if self._queue_outlasts(view, owner, current):
+        if self._queue_outlasts(view, objectives, owner, current):
             up = max(up, int(current) + 1)
         if up > current:
             return Proposal(target, Ask.SET, float(up), "capacity", self._reason(view, state), evidence)
@@ -100,12 +101,13 @@ class Capacity:
             why = Why.NO_TRAFFIC if not estimate.offered else Why.SURPLUS
         return Proposal(target, Ask.SET, min(float(down), current), "capacity", why, evidence)
 
-    def _queue_outlasts(self, view: View, owner: TargetState, current: float) -> bool:
+    def _queue_outlasts(self, view: View, objectives: Sequence[Objective], owner: TargetState, current: float) -> bool:
         """Whether requests will still wait when one more replica is warm, with all that was asked for serving already:
-        then one more helps whatever the model says. One at a time, because the next answer comes with the next one.
-        Requests that wait for no more than a few steps, as some always do in a large pool, are no queue."""
-        delay = view.pool.get(Signal.QUEUE_DELAY)
-        if delay.value is not None and delay.value < PASSING:
+        then one more helps whatever the model says. One at a time, because the next answer comes with the next one. A
+        prompt that a full step has left out for the next one is no queue, and a large pool has one at every scrape."""
+        waits = [o.target for o in objectives if o.signal in (Signal.TTFT, Signal.QUEUE_TIME)]
+        delay = view.pool.get(Signal.QUEUE_DELAY).usable
+        if delay is not None and delay < PASSING * min(waits, default=UNPROMISED):
             return False
         left = view.estimate.evidence.get("still_waiting", 0.0)
         return left >= 1.0 and self._all_serve(view, owner, current)

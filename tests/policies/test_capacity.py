@@ -88,14 +88,22 @@ def test_a_queue_that_outlasts_a_cold_start_gets_one_more_at_a_time(
     assert propose(view(made, 4.0, pending=pending))[0].value == wanted
 
 
-def test_requests_between_two_steps_are_no_queue() -> None:
-    """In a large pool one request waits at nearly every scrape: the twin's flash grew a replica every two minutes."""
+def test_a_prompt_that_a_full_step_left_out_grows_no_replica() -> None:
+    """In a large pool one request waits at nearly every scrape: the twin's flash grew a replica every two minutes. What
+    is long is said by the promise."""
     made = estimate(1.0, evidence={"serving": 4.0, "still_waiting": 1.0})
-    passing = healthy(queue_depth=ok(1.0), queue_delay=ok(0.2))
-    lasting = healthy(queue_depth=ok(1.0), queue_delay=ok(12.0))
 
-    assert propose(view(made, 4.0, pool=passing))[0].value < 4.0
-    assert propose(view(made, 4.0, pool=lasting))[0].value == 5.0
+    def wanted(delay: float, *objectives: Objective) -> float:
+        waiting = healthy(queue_depth=ok(1.0), queue_delay=ok(delay))
+        law = Capacity(Capacity.Config())
+        (proposal,), _ = law.propose(view(made, 4.0, pool=waiting), objectives, BRIEF, law.initial())
+        return proposal.value
+
+    assert wanted(0.2) < 4.0
+    assert wanted(0.2, TTFT) < 4.0
+    assert wanted(12.0) == wanted(12.0, TTFT) == 5.0
+    hasty = replace(TTFT, target=0.3)
+    assert wanted(0.2, hasty) == 5.0
 
 
 def test_a_burning_budget_buys_a_margin() -> None:
