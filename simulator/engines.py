@@ -16,7 +16,7 @@ def profile(pool: PoolSpec) -> Profile:
     else:
         own = Profile(
             engine.a, engine.b, engine.c, engine.d, engine.e, float(engine.max_num_seqs),
-            None if engine.kv_tokens is None else float(engine.kv_tokens),
+            None if engine.kv_tokens is None else float(engine.kv_tokens), engine.host,
         )  # fmt: skip
     return dataclasses.replace(
         own,
@@ -28,7 +28,7 @@ def profile(pool: PoolSpec) -> Profile:
 def engine_spec(pool: PoolSpec, factor: float = 1.0) -> EngineSpec:
     """One replica of a pool; steps take `factor` times what its profile says."""
     base, limits = profile(pool), pool.limits
-    scaled = dataclasses.replace(base, **{name: getattr(base, name) * factor for name in "abcde"})
+    scaled = dataclasses.replace(base, **{name: getattr(base, name) * factor for name in (*"abcde", "host")})
     return EngineSpec(
         scaled,
         max_batched_tokens=max(limits.max_batched_tokens, int(base.max_num_seqs)),

@@ -126,7 +126,8 @@ class WorkloadConfig(Model):
 
 
 class ProfileConfig(Model):
-    """Step time of one engine: `base + prefill_token·p + sequence·n + kv_token·c + attention·p·(context + p/2)`."""
+    """Step time of one engine: `base + prefill_token·p + sequence·n + kv_token·c + attention·p·(context + p/2)`, and
+    at least `host·n`."""
 
     base: Duration = Field(description="time of a step that does nothing (a)")
     prefill_token: Duration = Field(description="time per prompt token that is not cached (b)")
@@ -135,6 +136,7 @@ class ProfileConfig(Model):
     attention: Duration = Field(0.0, description="time per prompt token and token of context before it (e)")
     max_num_seqs: Annotated[Whole, Within(ge=1)] = Field(256, description="largest batch of the engine, sequences")
     kv_tokens: Annotated[Whole, Within(ge=1)] | None = Field(None, description="tokens that the KV cache holds")
+    host: Duration = Field(0.0, description="time of the host per sequence; no step is shorter than the sum")
 
     def to_profile(self) -> Profile:
         """The core's profile."""
@@ -146,6 +148,7 @@ class ProfileConfig(Model):
             self.attention,
             self.max_num_seqs,
             self.kv_tokens,
+            self.host,
         )
 
 

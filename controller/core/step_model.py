@@ -3,8 +3,9 @@
     T(n) = kappa * (a + b * uncached/o * n + c * n + d * n * (p + o/2) + e * uncached*(cached + uncached/2)/o * n)
 
 is the time in seconds of one decode step with n sequences, of requests with p prompt tokens (some of them cached) and o
-output tokens; each step also carries the prefill of the requests that replace the finished ones. The operating
-point is the largest n whose T(n) keeps the inter-token target and whose KV fits; one replica then serves n / (o * T(n))
+output tokens; each step also carries the prefill of the requests that replace the finished ones. It lasts kappa *
+host * n at least: what the host does for each token, one after the other, bounds tokens per second. The operating point
+is the largest n whose T(n) keeps the inter-token target and whose KV fits; one replica then serves n / (o * T(n))
 requests per second. kappa scales the whole model to the measured inter-token latency. Formulas: design.md, Control.
 """
 
@@ -19,8 +20,9 @@ CERTAIN = 0.25  # share of the operating point that needs no proof
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Step-time coefficients in seconds: per step, per prefill token, per sequence, per KV token, per prefill token
-    squared; and the limits of the engine. The default is a prior for an 8B dense model on one H100 (fitted, see
-    docs/policies.md); kappa corrects its scale, so it need not be the user's model."""
+    squared; the limits of the engine; and the host's seconds per sequence, under which no step is. The default is a
+    prior for an 8B dense model on one H100 (fitted, see docs/policies.md); kappa corrects its scale, so it need not be
+    the user's model."""
 
     a: float = 6.071e-3
     b: float = 15.35e-6
@@ -29,6 +31,7 @@ class Profile:
     e: float = 1.41e-9
     max_num_seqs: float = 256.0
     kv_tokens: float | None = None
+    host: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def per_sequence(profile: Profile, shape: Shape) -> float:
 
 def step_time(profile: Profile, shape: Shape, n: float, kappa: float = 1.0) -> float:
     """Seconds of one decode step with n sequences."""
-    return kappa * (profile.a + per_sequence(profile, shape) * n)
+    return kappa * max(profile.a + per_sequence(profile, shape) * n, profile.host * n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,10 @@ def capacity(
     never seen."""
     bounds = {"slots": profile.max_num_seqs if full is None else min(full, profile.max_num_seqs)}
     if itl_target is not None:
-        room = HEADROOM * itl_target / kappa - profile.a
-        bounds["latency"] = max(1.0, room / per_sequence(profile, shape))
+        room = HEADROOM * itl_target / kappa
+        bounds["latency"] = max(1.0, (room - profile.a) / per_sequence(profile, shape))
+        if profile.host:
+            bounds["latency"] = max(1.0, min(bounds["latency"], room / profile.host))
     if profile.kv_tokens is not None:
         bounds["kv"] = KV_FILL * profile.kv_tokens / (shape.prompt + shape.output / 2)
     if kv_sequences is not None:

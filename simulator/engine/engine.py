@@ -251,9 +251,14 @@ class Engine(Gauges):
             self._slope = 0.0
             self._end = now + seconds
             return
-        self._slope = self._slow * self.spec.profile.d * scheduler.batch.n
+        growth, longest = self.spec.profile.d * scheduler.batch.n, LONGEST
+        self._slope = self._slow * growth
+        if scheduler.slack > 0:
+            # Steps are equal until contexts have grown so long that the host waits for the GPU.
+            self._slope = 0.0
+            longest = 1 + int(min(scheduler.slack / growth, LONGEST)) if growth else LONGEST
         # After a preemption the queue was not looked at.
-        self._steps = 1 if scheduler.preempted else scheduler.steps(LONGEST)
+        self._steps = 1 if scheduler.preempted else scheduler.steps(longest)
         self._end = self._boundary(self._steps)
         if not self._impatient:
             return

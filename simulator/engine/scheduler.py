@@ -14,8 +14,7 @@ from simulator.engine.stepping import SteppedBatch
 
 
 class Scheduler:
-    """`chunks` is the prefill of the composed step. `until` is when a waiting head gives up and another may fit, unix
-    seconds."""
+    """`chunks` is the prefill of the composed step, `slack` the seconds that the GPU waits in it for the host."""
 
     def __init__(self, spec: EngineSpec, counts: Counts, *, stepping: bool) -> None:
         self.spec = spec
@@ -26,6 +25,7 @@ class Scheduler:
         self.prefilling: list[Sequence] = []
         self.chunks: list[tuple[Sequence, int]] = []
         self.preempted = False
+        self.slack = 0.0
         self._block = spec.block
         self._seats = spec.max_num_seqs
         self._spare = int(spec.watermark * self.pool.total)
@@ -56,7 +56,10 @@ class Scheduler:
         if not batch.n and not self.chunks:
             return 0.0
         profile = spec.profile
-        seconds = profile.a + profile.c * batch.n + profile.d * batch.context + loading
+        seconds = profile.a + profile.c * batch.n + profile.d * batch.context
+        host = profile.host * batch.n
+        self.slack = host - seconds
+        seconds = max(seconds, host) + loading
         for sequence, tokens in self.chunks:
             seconds += profile.b * tokens + profile.e * tokens * (sequence.computed + tokens / 2)
         return seconds
