@@ -26,7 +26,8 @@ from controller.rehearse.intervals import READ, interval
 from controller.simulate.demand import Demand, demand
 from controller.simulate.ports import World
 
-SPREAD = 0.6  # coefficient of variation of prompts and answers in an interval; recordings have their means only
+SPREAD = 0.75  # coefficient of variation of prompts and answers, as of answers in public traces of chats
+EVEN = 0.3  # the same of the gaps between arrivals: how many came is known, and Poisson's law would draw it again
 TAIL = 60.0  # seconds after the last sample, in which the last requests end
 _SHORTEST = 60.0
 _LEAST = 1e-3  # requests/s; less is nobody
@@ -73,8 +74,8 @@ def image(config: GovernorConfig, pool: str, intervals: Sequence[Interval], libr
     own = config.pools[pool]
     seats = int(own.profile.max_num_seqs) if own.profile is not None else None
     try:
-        fit = registry.tool("calibrate-recording")(tuple(intervals), entry=library, max_num_seqs=seats)
-        return Image(pool, tuple(intervals), fit, demand(intervals))
+        fit = registry.tool("calibrate-recording")(tuple(intervals), entry=library, max_num_seqs=seats, spread=SPREAD)
+        return Image(pool, tuple(intervals), fit, demand(intervals, fit.profile.kv_tokens, SPREAD))
     except InputError as error:
         raise InputError(f"pool {pool}: {error}") from error
 
@@ -82,9 +83,9 @@ def image(config: GovernorConfig, pool: str, intervals: Sequence[Interval], libr
 def scenario(
     config: GovernorConfig, images: Sequence[Image], *, cold_start: float | None = None, slower: float = 1.0
 ) -> dict[str, Any]:
-    """The scenario of a mirrored fleet, as plain data of a scenario file but for Governor's config. A replica serves
-    `cold_start` seconds after it was asked for, by default as the config says. Step times are `slower` times the
-    fitted ones."""
+    """The scenario of a mirrored fleet, as plain data of a scenario file; Governor's config is to be given. A replica
+    serves `cold_start` seconds after it was asked for, by default as the config says. Step times are `slower` times
+    the fitted ones."""
     longest = max(one.demand[-1].end for one in images)
     return {
         "version": 1,
@@ -95,6 +96,7 @@ def scenario(
         "promises": {"default": promise(config)},
         "fleet": {"pools": {one.pool: _pool(config.pools[one.pool], one, cold_start, slower) for one in images}},
         "traffic": {one.pool: list(_streams(one)) for one in images},
+        "governor": "",
         "against": {"none": False, "static": False, "oracle": False},
         "seeds": 1,
     }
@@ -119,7 +121,7 @@ def promise(config: GovernorConfig) -> dict[str, str]:
 
 def _pool(own: PoolConfig, one: Image, cold_start: float | None, slower: float) -> dict[str, Any]:
     profile: Profile = one.fit.profile
-    engine = {"kind": "profile", **{name: getattr(profile, name) * slower for name in "bcde"}}
+    engine = {"kind": "profile", **{name: getattr(profile, name) * slower for name in (*"bcde", "host")}}
     engine |= {"a": f"{profile.a * slower}s", "max_num_seqs": int(profile.max_num_seqs)}
     if profile.kv_tokens is not None:
         engine["kv_tokens"] = int(profile.kv_tokens)
@@ -157,7 +159,7 @@ def _streams(one: Image) -> Iterator[dict[str, Any]]:
                 "start": f"{part.begin}s",
                 "end": f"{part.end}s",
                 "rate": part.rate,
-                "arrivals": {"kind": "poisson"},
+                "arrivals": {"kind": "gamma", "cv": EVEN},
                 "prompt": {"kind": "lognormal", "mean": max(1.0, part.prompt), "cv": SPREAD},
                 "answer": {"kind": "lognormal", "mean": max(1.0, part.output), "cv": SPREAD},
             }

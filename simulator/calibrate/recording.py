@@ -2,13 +2,14 @@
 
 Only calm intervals count: nothing waits, the KV cache has room, load and replicas are as in the interval before. There
 
-    itl  = A + S*n                         n sequences in the batch of each replica
+    itl  = max(A + S*n, H*n)               n sequences in the batch of each replica
     ttft = itl*1.5 + B*(prompt)            half a step until the next one, a step, and the prefill in it
-    kv   = n * (prompt + output/2) / K
+    kv   = n * (prompt + output*(1 + spread^2)/2) / K
 
-where A, S, B scale the prior's fixed cost, cost of a sequence and cost of prefill. A gauge of running requests is one
-moment of the interval; its mean follows from Little's law, n = tokens per second * itl. So itl = A / (1 - S*tokens per
-second), which has the measured itl on one side only.
+where A, S, B scale the prior's fixed cost, cost of a sequence and cost of prefill, H is the host's work (`host`) with
+the prefill of its sequences, and `spread` the coefficient of variation of the answers: at any moment the long ones are
+more of the batch. A gauge of running requests is one moment of the interval; its mean follows from Little's law,
+n = tokens per second * itl. So itl = A / (1 - S*tokens per second), which has the measured itl on one side only.
 """
 
 import math
@@ -21,6 +22,7 @@ import numpy as np
 from controller.core.errors import InputError
 from controller.core.interval import Interval
 from controller.core.step_model import Profile, Shape, per_sequence
+from simulator.calibrate.host import Host, find_host
 from simulator.calibrate.log import Floats
 from simulator.calibrate.prior import find
 from simulator.calibrate.solve import Errors, Problem, Solution, solve
@@ -40,7 +42,9 @@ PARTS = ("a", "sequence", "prefill")
 @dataclass(frozen=True, slots=True)
 class Calm:
     """Calm intervals as columns: tokens per second of one replica, mean tokens, latencies (seconds, ttft NaN where
-    unknown), and of the moment at its end sequences in the batch of one replica and KV usage (NaN where unknown)."""
+    unknown), and of the moment at its end sequences in the batch of one replica and KV usage (NaN where unknown); the
+    mean of KV usage at its beginning and end, and by how much it grew per second.
+    `spread` is the coefficient of variation of the answers."""
 
     rate: Floats
     prompt: Floats
@@ -49,13 +53,16 @@ class Calm:
     ttft: Floats
     batch: Floats
     kv: Floats
+    kv_between: Floats
+    filling: Floats
+    spread: float = 0.0
 
     def part(self, begin: int, end: int | None) -> "Calm":
         """Some of the intervals."""
         cut = slice(begin, end)
         return Calm(
             self.rate[cut], self.prompt[cut], self.output[cut], self.itl[cut], self.ttft[cut], self.batch[cut],
-            self.kv[cut],
+            self.kv[cut], self.kv_between[cut], self.filling[cut], self.spread,
         )  # fmt: skip
 
     @property
@@ -66,6 +73,11 @@ class Calm:
     @property
     def context(self) -> Floats:
         """Mean tokens of a sequence in the KV cache, with the empty half of its last block."""
+        return self.alike + self.output * self.spread**2 / 2
+
+    @property
+    def alike(self) -> Floats:
+        """The same if all answers were alike."""
         return self.prompt + self.output / 2 + BLOCK / 2
 
     def __len__(self) -> int:
@@ -105,12 +117,13 @@ def fit_intervals(
     hold_out: float = 0.5,
     max_num_seqs: int | None = None,
     kv_tokens: int | None = None,
+    spread: float = 0.0,
 ) -> RecordingFit:
     """Fit to the intervals of one pool, in order of time; where time goes back another recording of the same engine
-    begins. Raises InputError when too few are calm."""
+    begins. `spread` is the coefficient of variation of the answers. Raises InputError when too few are calm."""
     given = prior or Profile()
     seats = given.max_num_seqs if max_num_seqs is None else float(max_num_seqs)
-    table = calm(intervals, seats)
+    table = replace(calm(intervals, seats), spread=spread)
     if not 0.1 <= hold_out <= 0.9:
         raise InputError(f"--hold-out {hold_out:.0%}: leaves too little to fit on or to check with; write 10% to 90%")
     if len(table) < FEWEST:
@@ -120,9 +133,18 @@ def fit_intervals(
         )
     notes = [] if prior is not None else ["the default prior (8B on one H100) was scaled; --library names a nearer one"]
     cut = max(FEWEST // 2, round(len(table) * (1.0 - hold_out)))
-    taught, _, _ = _fit(table.part(0, cut), given)
-    errors = _errors(table.part(cut, None), taught, given, _cache(table.part(0, cut)))
+    first = table.part(0, cut)
+    partly = replace(given, host=_host(first).seconds)
+    taught, _, _ = _fit(first, partly)
+    errors = _errors(table.part(cut, None), taught, partly, _cache(first))
+    host = _host(table)
+    given = replace(given, host=host.seconds)
     factors, held, unsure = _fit(table, given)
+    if host.seconds:
+        notes.append(
+            f"one replica makes {1 / host.seconds:,.0f} tokens per second at most: in {host.intervals} intervals, with "
+            f"up to {host.largest:.0f} sequences, ITL grew by all that the batch did"
+        )
     if "sequence" in held:
         low, high = table.sequences.min(), table.sequences.max()
         notes.append(
@@ -148,6 +170,7 @@ def fit_intervals(
         c=given.c * sequence,
         d=given.d * sequence,
         e=given.e * prefill,
+        host=max(0.0, host.seconds - prefill * float(np.median(_prefill(table, given) / table.output))),
         max_num_seqs=seats,
         kv_tokens=None if tokens is None else float(tokens),
     )
@@ -163,10 +186,13 @@ def calibrate_recording(
     hold_out: float = 0.5,
     max_num_seqs: int | None = None,
     kv_tokens: int | None = None,
+    spread: float = 0.0,
 ) -> RecordingFit:
     """The same with the library's `entry` model/gpu/tp/precision[/engine] as prior."""
     prior = find(entry).profile if entry else None
-    return fit_intervals(intervals, prior=prior, hold_out=hold_out, max_num_seqs=max_num_seqs, kv_tokens=kv_tokens)
+    return fit_intervals(
+        intervals, prior=prior, hold_out=hold_out, max_num_seqs=max_num_seqs, kv_tokens=kv_tokens, spread=spread
+    )
 
 
 def calm(intervals: Sequence[Interval], seats: float) -> Calm:
@@ -191,9 +217,11 @@ def calm(intervals: Sequence[Interval], seats: float) -> Calm:
                 _or_nan(now.ttft),
                 math.nan if now.running is None else now.running / replicas,
                 _or_nan(now.kv_usage),
+                _or_nan(((now.kv_usage or 0.0) + (before.kv_usage or 0.0)) / 2),
+                ((now.kv_usage or 0.0) - (before.kv_usage or 0.0)) / (now.at - before.at),
             )
         )
-    table = np.array(rows, dtype=np.float64).reshape(len(rows), 7)
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), 9)
     return Calm(*table.T)
 
 
@@ -243,28 +271,51 @@ def _per_sequence(table: Calm, prior: Profile, x: Floats) -> Floats:
     """Seconds that one more sequence adds to a step, per interval."""
     profile = replace(prior, b=prior.b * x[2], c=prior.c * x[1], d=prior.d * x[1], e=prior.e * x[2])
     shapes = zip(table.prompt, table.output, strict=True)
-    return np.array([per_sequence(profile, Shape(float(prompt), float(output))) for prompt, output in shapes])
+    alike = np.array([per_sequence(profile, Shape(float(prompt), float(output))) for prompt, output in shapes])
+    return np.asarray(alike + profile.d * (table.context - table.alike))
 
 
 def _itl(table: Calm, prior: Profile, x: Floats) -> Floats:
     """The model's inter-token latency, seconds."""
     full = _per_sequence(table, prior, x) * table.rate
-    return np.asarray(prior.a * x[0] / np.maximum(1.0 - full, 0.02))  # 50 times the fixed cost is far beyond calm
+    gpu = prior.a * x[0] / np.maximum(1.0 - full, 0.02)  # 50 times the fixed cost is far beyond calm
+    return np.asarray(np.maximum(gpu, prior.host * table.sequences))
 
 
 def _ttft(table: Calm, prior: Profile, x: Floats, itl: Floats) -> Floats:
     """The model's time to first token when nothing waits, seconds."""
-    prompt = table.prompt
-    return np.asarray(1.5 * itl + x[2] * (prior.b * prompt + prior.e * prompt**2 / 2))
+    return np.asarray(1.5 * itl + x[2] * _prefill(table, prior))
+
+
+def _prefill(table: Calm, prior: Profile) -> Floats:
+    """Seconds of prefill of one request."""
+    return np.asarray(prior.b * table.prompt + prior.e * table.prompt**2 / 2)
+
+
+def _host(table: Calm) -> Host:
+    """What finished, and by how much the answers in the making grew, is what the host had to do with."""
+    tokens = _cache(table)
+    if tokens is None:
+        return find_host(table.itl, table.rate, table.batch)
+    gauge = np.where(np.isfinite(table.batch), table.batch, table.kv * tokens / table.context)
+    growth = table.filling * tokens * (1.0 - table.prompt / table.context)
+    return find_host(table.itl, table.rate + growth, gauge)
 
 
 def _cache(table: Calm) -> float | None:
     """Tokens that the KV cache of one replica holds; None when too few intervals tell."""
-    told = np.isfinite(table.kv) & (table.kv >= SHOWN)
+    # A gauge of running requests is of the same moment as that of KV usage; a mean is of the time between two of these.
+    moment = np.isfinite(table.batch)
+    usage = np.where(moment, table.kv, table.kv_between)
+    told = np.isfinite(usage) & (usage >= SHOWN)
     if told.sum() < FEWEST // 2:
         return None
-    held = np.where(np.isfinite(table.batch), table.batch, table.sequences) * table.context
-    return float(np.median(held[told] / table.kv[told]))
+    held = np.where(moment, table.batch, table.sequences) * table.context
+    ratio, usage = (held / usage)[told], usage[told]
+    # Few sequences make a noisy gauge, and what limits is the full cache: the intervals that came near it decide.
+    order = np.argsort(ratio)
+    weight = np.cumsum(usage[order] ** 2)
+    return float(ratio[order][np.searchsorted(weight, weight[-1] / 2)])
 
 
 def _errors(
