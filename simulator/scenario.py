@@ -134,7 +134,7 @@ class Scenario:
         """The twin; `replicas` at the start, by pool, in place of the scenario's own; it begins at `start`, unix
         seconds; without `traffic` nobody asks it anything."""
         own = self.with_replicas(replicas) if replicas is not None else self
-        return World(own if traffic else replace(own, traffic={}), seed, start)
+        return World(own.fleet, own.traffic if traffic else {}, self.duration, seed=seed, start=start)
 
     def with_replicas(self, replicas: Mapping[str, int]) -> "Scenario":
         """The same with other numbers of replicas at the start, by pool."""

@@ -1,18 +1,17 @@
 """A world: the twin of one scenario with one seed, with all that a scoreboard needs of the truth."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.spec import FleetSpec
 from simulator.traffic.build import build
 from simulator.traffic.clients import Clients
+from simulator.traffic.spec import Stream
 from simulator.truth import ENDINGS, Move
 from simulator.twin import Twin
-
-if TYPE_CHECKING:
-    from simulator.scenario import Scenario
 
 
 class Attempts:
@@ -55,16 +54,17 @@ class Attempts:
 
 
 class World(Twin):
-    """The twin with its traffic and clients."""
+    """The twin with its traffic (streams by the pool that they come to, for `duration` seconds) and clients."""
 
-    def __init__(self, scenario: "Scenario", seed: int, start: float) -> None:
-        streams = [stream for some in scenario.traffic.values() for stream in some]
-        pools = len(scenario.traffic)
+    def __init__(
+        self, fleet: FleetSpec, traffic: Mapping[str, Sequence[Stream]], duration: float, *, seed: int, start: float
+    ) -> None:
+        streams = [stream for some in traffic.values() for stream in some]
         by_pool = {
-            pool: build(some, seed=seed, start=start, duration=scenario.duration, first=number, step=pools)
-            for number, (pool, some) in enumerate(scenario.traffic.items())
+            pool: build(some, seed=seed, start=start, duration=duration, first=number, step=len(traffic))
+            for number, (pool, some) in enumerate(traffic.items())
         }  # ids are unique over all pools
-        super().__init__(scenario.fleet, by_pool, seed=seed, start=start, clients=Clients(streams, seed))
+        super().__init__(fleet, by_pool, seed=seed, start=start, clients=Clients(streams, seed))
 
     def jobs(self) -> Attempts:
         """All attempts that have arrived so far, also those that are under way."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.core.params import Unit, param
-from simulator.traffic.clients import Retry
+from simulator.traffic.retry import Retry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,39 +2,20 @@
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from controller.core.params import Unit, param
 from simulator.job import Ending, Job
 from simulator.traffic import chance
-
-if TYPE_CHECKING:
-    from simulator.traffic.audience import Audience
+from simulator.traffic.audience import Audience
+from simulator.traffic.retry import Retry
 
 AGAIN = 1 << 40  # ids of second attempts begin here, those of third ones at twice this, far above any first attempt
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """Exponential back-off with jitter, at most so many attempts."""
-
-    attempts: int = param("how often a client asks in all, the first time included", 3, ge=1, le=100)
-    share: float = param("share of clients that retry at all", 1.0, unit=Unit.RATIO, ge=0, le=1)
-    backoff: float = param(
-        "pause before the second attempt; doubled for each further one", 1.0, unit=Unit.DURATION, ge=0
-    )
-    longest: float = param("longest pause by back-off", 60.0, unit=Unit.DURATION, ge=0)
-    jitter: float = param("share of the pause that chance may take off", 0.5, unit=Unit.RATIO, ge=0, le=1)
-    honours: float = param("share of clients that wait for a Retry-After", 1.0, unit=Unit.RATIO, ge=0, le=1)
-    impatient: bool = param("a client that went away because it had waited too long comes again too", False)
 
 
 class Clients:
     """Decides if and when a job comes again. Depends on the seed, the job's stream, origin and attempt alone, so that
     neither the order of the endings nor another client moves a decision."""
 
-    def __init__(self, streams: "Iterable[Audience]", seed: int) -> None:
+    def __init__(self, streams: Iterable[Audience], seed: int) -> None:
         self._seed = seed
         self._laws = {s.name: (s.retry, chance.number(s.name, "retry")) for s in streams if s.retry is not None}
 

@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 from controller.core.params import Unit, param
 from simulator.traffic.arrivals import Arrivals, Gamma, Poisson
 from simulator.traffic.audience import Audience, Class, Tenant
-from simulator.traffic.clients import Retry
 from simulator.traffic.lengths import Length, Lognormal, Pairs
+from simulator.traffic.retry import Retry
 from simulator.traffic.shapes import Shape
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from routing.model import Request
 from simulator.job import Ending, Job
-from simulator.traffic.clients import AGAIN, Clients, Retry
+from simulator.traffic.clients import AGAIN, Clients
+from simulator.traffic.retry import Retry
 from simulator.traffic.spec import Generated
 
 NOW = 1_767_571_200.0
