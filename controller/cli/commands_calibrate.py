@@ -167,6 +167,8 @@ def _yaml(profile: Profile, limits: Mapping[str, int]) -> Iterator[str]:
     yield "profile:"
     for key, value in values.items():
         yield f"  {key}: {format_duration(value)}"
+    if profile.host:
+        yield f"  host: {format_duration(_rounded(profile.host))}"
     yield f"  max_num_seqs: {seats}"
     if tokens is not None:
         yield f"  kv_tokens: {int(tokens)}"
@@ -177,6 +179,8 @@ def _yaml(profile: Profile, limits: Mapping[str, int]) -> Iterator[str]:
     for key, name in _KEYS.items():
         plain = f"{values[key]:.14f}".rstrip("0").rstrip(".")
         yield f"  {name}: {format_duration(values[key]) if name == 'a' else plain}"
+    if profile.host:
+        yield f"  host: {_rounded(profile.host):.14f}".rstrip("0")
     yield f"  max_num_seqs: {seats}"
     yield f"  kv_tokens: {'null' if tokens is None else int(tokens)}"
     if limits:

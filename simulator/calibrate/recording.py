@@ -22,7 +22,7 @@ import numpy as np
 from controller.core.errors import InputError
 from controller.core.interval import Interval
 from controller.core.step_model import Profile, Shape, per_sequence
-from simulator.calibrate.host import Host, find_host
+from simulator.calibrate.host import SETTLED, Host, find_host
 from simulator.calibrate.log import Floats
 from simulator.calibrate.prior import find
 from simulator.calibrate.solve import Errors, Problem, Solution, solve
@@ -308,6 +308,9 @@ def _cache(table: Calm) -> float | None:
     moment = np.isfinite(table.batch)
     usage = np.where(moment, table.kv, table.kv_between)
     told = np.isfinite(usage) & (usage >= SHOWN)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        settled = np.abs(np.log(table.kv / (2 * table.kv_between - table.kv))) <= np.log(SETTLED)
+    told &= moment | settled  # in a ramp the middle of two gauges is no mean
     if told.sum() < FEWEST // 2:
         return None
     held = np.where(moment, table.batch, table.sequences) * table.context

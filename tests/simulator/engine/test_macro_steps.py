@@ -157,6 +157,22 @@ def test_percentiles_that_depend_on_how_time_is_computed() -> None:
     same(fast.counts, slow.counts)
 
 
+def test_a_step_that_waits_for_the_host_until_contexts_have_grown() -> None:
+    profile = Profile(a=0.010, b=0.0, c=0.0, d=1e-5, e=0.0, max_num_seqs=4.0, kv_tokens=16_000, host=0.0067)
+    ended = []
+    for stepping in (False, True):
+        engine = Engine(spec(profile), 0.0, stepping=stepping)
+        for number in (1, 2):
+            engine.submit(job(number, 100, 200), 0.0)
+        settle(engine)
+        ended.append(engine.counts)
+    same(*ended)
+    # Two sequences of 100 to 298 tokens: the first 70 steps take the host's 13.4 ms, the others up to 15.9 ms.
+    longest = ended[0].itl.sum / ended[0].itl.count
+    assert 0.0134 < longest < 0.0159
+    assert ended[0].itl.count == 398
+
+
 def test_a_scrape_in_the_middle_of_a_macro_step_that_sees_nothing() -> None:
     profile = Profile(a=0.010, b=0.0, c=0.0, d=0.0, e=0.0, max_num_seqs=4.0, kv_tokens=1600)
     engine = Engine(spec(profile), 0.0)
