@@ -7,7 +7,8 @@ from typing import Any, get_args
 
 from controller.config.docs import first_paragraph, table
 from controller.config.plugins import model_of
-from simulator import disturbances, spec
+from simulator import spec
+from simulator.cluster import disturbances
 from simulator.engine.spec import Adapters, Isolation
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "twin.md"

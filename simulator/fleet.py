@@ -10,17 +10,17 @@ from typing import Protocol
 
 from routing.model import Ability
 from simulator.agenda import Agenda
-from simulator.cluster import Cluster
-from simulator.disturb import Disturber
+from simulator.cluster.cluster import Cluster
+from simulator.cluster.disturb import Disturber
+from simulator.cluster.server import Server
 from simulator.engines import engine_spec
-from simulator.front import Front
+from simulator.front.front import Front
 from simulator.job import Job
-from simulator.kube_state import INSTANCE, JOB
-from simulator.page import Labels, Page, labels
-from simulator.scrape import Prometheus
-from simulator.server import Server
 from simulator.spec import FleetSpec, PoolSpec
 from simulator.truth import Truth
+from simulator.watch.kube_state import INSTANCE, JOB
+from simulator.watch.page import Labels, Page, labels
+from simulator.watch.scrape import Prometheus
 
 
 class Clients(Protocol):

@@ -11,7 +11,7 @@ from controller.core.params import Unit, param
 from routing import strategies
 from routing.knobs import Knobs
 from simulator import library
-from simulator.disturbances import Disturbance
+from simulator.cluster.disturbances import Disturbance
 from simulator.engine.spec import Adapters, Isolation
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.core.model import Target
+from simulator.cluster.life import Stage
 from simulator.job import Ending, Job
-from simulator.life import Stage
 
 ENDINGS = tuple(Ending)
 _CODES = {ending: code for code, ending in enumerate(ENDINGS)}

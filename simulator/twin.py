@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from controller.core.model import Applied, Decision, Lever, Outcome, Pending, Phase, Target, TargetState
 from controller.core.ports import Description
-from simulator.cluster import Pool
-from simulator.deployment import active
+from simulator.cluster.cluster import Pool
+from simulator.cluster.deployment import active
+from simulator.cluster.life import Stage
 from simulator.fleet import Clients, Fleet
+from simulator.front.knobs import LEVERS, Setting
 from simulator.job import Job
-from simulator.knobs import LEVERS, Setting
-from simulator.life import Stage
-from simulator.page import Labels, Page
 from simulator.spec import FleetSpec
 from simulator.truth import Move, Truth
+from simulator.watch.page import Labels, Page
 
 
 class Twin:

@@ -7,8 +7,10 @@ text, and tell of their progress through a queue. Searches wait for the attainme
 import logging
 import math
 import multiprocessing
+import os
 import queue
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -183,18 +185,22 @@ def _begin(origin: Origin, frames: "Queue[Frame] | None", stop: Event) -> None:
     logs.configure(logging.WARNING)
     memory.settle()
     _Worker.origin, _Worker.frames, _Worker.stop = origin, frames, stop
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker that waits for its next task is not told when its parent was killed."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(task: Task) -> Run | None:
     # Loaded here and not at the start, so that what goes wrong is told by the task.
     study = _Worker.study = _Worker.study or _Worker.origin.load()
-    frames, parent = _Worker.frames, multiprocessing.parent_process()
-
-    def stopped() -> bool:
-        return _Worker.stop.is_set() or (parent is not None and not parent.is_alive())
-
+    frames = _Worker.frames
     shown = frames is not None and task.contender == GOVERNOR
-    watch = Watch(frames.put if frames is not None and shown else None, _pace(), stopped)
+    watch = Watch(frames.put if frames is not None and shown else None, _pace(), _Worker.stop.is_set)
     try:
         return do(study, task, watch)
     except Cancelled:

@@ -145,6 +145,18 @@ def test_it_ends_when_told_to_and_leaves_no_worker_behind(tmp_path: Path, number
     assert gone(process.pid)
 
 
+def test_workers_do_not_outlive_a_command_that_was_killed(tmp_path: Path) -> None:
+    long = changed(changed(SMALL, "duration", "20h"), "seeds", 4)
+    with subprocess.Popen(
+        [*COMMAND, "simulate", str(written(tmp_path, long)), "--cores", "2"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment(), start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert "chat/replicas" in process.stdout.readline()
+        process.kill()
+    assert gone(process.pid)
+
+
 def gone(group: int, patience: float = 15.0) -> bool:
     """Whether no process of the group is left; the dead ones are waited for, as init takes its time to bury them."""
     wait, end = threading.Event(), time.monotonic() + patience

@@ -12,7 +12,7 @@ from controller.core.model import Lever, Target
 from controller.core.observation import Observation
 from controller.run.assembly import RunMode, assemble
 from controller.run.loop import ControlLoop
-from simulator.disturbances import MetricsOutage
+from simulator.cluster.disturbances import MetricsOutage
 from simulator.job import Job
 from simulator.spec import EngineLimits, FleetSpec, LifeSpec, ProfileEngine, PrometheusSpec
 from simulator.twin import Twin

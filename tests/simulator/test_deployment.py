@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.deployment import SURGE, Verdict, active, reconcile
-from simulator.life import Life, Stage
+from simulator.cluster.deployment import SURGE, Verdict, active, reconcile
+from simulator.cluster.life import Life, Stage
 from simulator.spec import LifeSpec
 
 SPEC = LifeSpec(provision=10.0, pull=10.0, load=10.0, warm=10.0)

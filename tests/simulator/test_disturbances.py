@@ -6,7 +6,7 @@ import pytest
 from controller.config.errors import BadParts
 from controller.config.plugins import build
 from routing.knobs import Knobs, Retries
-from simulator.disturbances import (
+from simulator.cluster.disturbances import (
     Crash,
     Hang,
     PullFailure,
@@ -18,8 +18,8 @@ from simulator.disturbances import (
     Straggler,
     Victims,
 )
+from simulator.cluster.life import Stage
 from simulator.job import Ending
-from simulator.life import Stage
 from simulator.spec import EngineLimits, FleetSpec, GatewaySpec, LifeSpec
 from simulator.truth import ENDINGS
 from simulator.twin import Twin

@@ -6,8 +6,8 @@ import pytest
 
 from simulator.engine.counts import Counts
 from simulator.engine.gauges import Load
-from simulator.exposition import Exposition, Http
-from simulator.page import Page, labels
+from simulator.watch.exposition import Exposition, Http
+from simulator.watch.page import Page, labels
 from sources.exposition import parse
 
 DUMPS = Path(__file__).parents[3] / "shared" / "data" / "metrics"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing.knobs import Concurrency, Knobs, Queue, Retries
-from simulator.disturbances import (
+from simulator.cluster.disturbances import (
     Crash,
     Disturbance,
     Hang,

@@ -1,6 +1,6 @@
 """kube-state-metrics shows of the twin what it shows of a cluster: Deployments by counts, pods by their states."""
 
-from simulator.disturbances import Crash, OutOfMemory, PullFailure, Quota
+from simulator.cluster.disturbances import Crash, OutOfMemory, PullFailure, Quota
 from simulator.twin import Twin
 from tests.support.twins import CHAT, START, ask, fleet, pool, traffic, twin
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from controller.core.model import Phase
-from simulator.life import Life, Stage, draw
+from simulator.cluster.life import Life, Stage, draw
 from simulator.spec import LifeSpec, LogNormal
 
 SPEC = LifeSpec(provision=40.0, pull=20.0, load=60.0, warm=30.0)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from simulator import openai
+from simulator.serve import openai
 
 
 def order(body: object, *, chat: bool = False, headers: dict[str, str] | None = None) -> openai.Order:

@@ -9,7 +9,7 @@ import yaml
 from benchmarks.twin import PAGE, render
 from controller.config.errors import BadParts
 from controller.config.plugins import build
-from simulator.disturbances import Disturbance
+from simulator.cluster.disturbances import Disturbance
 from simulator.spec import FleetSpec
 from simulator.twin import Twin
 from tests.support.twins import START, traffic

@@ -12,9 +12,9 @@ from routing.counts import Counts, Decisions, Tally
 from routing.knobs import Concurrency, Klass, Knobs, Queue
 from routing.model import Replica, Request
 from simulator.job import Ending, Job
-from simulator.picker import Picker
 from simulator.spec import EngineLimits, GatewaySpec
 from simulator.twin import Twin
+from simulator.watch.picker import Picker
 from sources.scraped import ScrapedSource
 from tests.support.twins import START, fleet, pool, traffic, twin
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from simulator.page import Page, labels
-from simulator.scrape import Prometheus
 from simulator.spec import PrometheusSpec
+from simulator.watch.page import Page, labels
+from simulator.watch.scrape import Prometheus
 
 UP = labels(job="chat", instance="a", pod="a")
 KEYS = (("requests_total", UP),)

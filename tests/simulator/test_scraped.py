@@ -9,10 +9,10 @@ import pytest
 from controller.core.facts import Fact
 from controller.core.observation import Observation
 from controller.core.ports import Matcher, PoolNeeds
-from simulator.disturbances import Crash, Hang, MetricsOutage, OutOfMemory
-from simulator.page import Page, labels
+from simulator.cluster.disturbances import Crash, Hang, MetricsOutage, OutOfMemory
 from simulator.spec import EngineLimits, LifeSpec, PrometheusSpec
 from simulator.twin import Twin
+from simulator.watch.page import Page, labels
 from sources.scraped import ScrapedSource
 from tests.support.twins import CHAT, START, ask, fleet, pool, traffic, twin
 

@@ -1,7 +1,9 @@
 """`governor serve-fleet` as users run it: real HTTP, a real Prometheus that scrapes it, a real webhook actuator."""
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -9,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +33,7 @@ from simulator.scenario import Scenario
 from sources.prometheus import PrometheusSource
 from sources.prometheus.config import PrometheusConfig
 from sources.scraped import ScrapedSource
-from tests.support.prometheus import free_port, needs_prometheus, prometheus
+from tests.support.prometheus import needs_prometheus, prometheus
 
 ROOT = Path(__file__).parents[2]
 SEED = 3
@@ -103,12 +105,26 @@ class Served:
 def fleet(folder: Path, *options: str) -> Iterator[Served]:
     file = folder / "served.yaml"
     file.write_text(SCENARIO, encoding="utf-8")
-    port = free_port()
+    port = free_ports()
     with serving(file, port, *options) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("serving served since"), line
         yield Served(process, port, float(line.split("since ")[1].split(":")[0]))
+
+
+def free_ports(count: int = 8) -> int:
+    """The first of so many in a row that nobody has, below those that the system gives to whoever asks for any."""
+    first = 20_000 + os.getpid() * 16 % 10_000
+    for port in range(first, 32_000, count):
+        with ExitStack() as stack:
+            try:
+                for one in range(port, port + count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", one))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free ports")
 
 
 @contextmanager
@@ -206,6 +222,21 @@ def test_a_port_that_is_taken_is_said_with_its_mend(quiet: Served, tmp_path: Pat
     assert second.returncode == 2
     assert f"127.0.0.1:{quiet.port} cannot be served on" in said
     assert "choose another --port" in said
+
+
+def test_a_replica_passes_over_a_port_that_somebody_else_has(tmp_path: Path) -> None:
+    port = free_ports()
+    file = tmp_path / "served.yaml"
+    file.write_text(SCENARIO, encoding="utf-8")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port + 1))
+        other.listen()
+        with serving(file, port, "--no-traffic") as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("serving served since")
+            targets = json.loads(Served(process, port, 0.0).get("/targets"))
+    ports = sorted(one["targets"][0] for one in targets if one["labels"]["job"] == "chat")
+    assert ports == [f"127.0.0.1:{port + 2}", f"127.0.0.1:{port + 3}"]
 
 
 def test_a_fleet_that_is_told_to_stop_ends_though_a_stream_is_open(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from controller.core.model import Lever, Outcome, Pending, Phase, Target
 from routing.knobs import Concurrency, Downgrade, Knobs, Queue, Retries
-from simulator.disturbances import Crash
+from simulator.cluster.disturbances import Crash
+from simulator.front.knobs import UNCAPPED
 from simulator.job import Ending
-from simulator.knobs import UNCAPPED
 from simulator.spec import EngineLimits, GatewaySpec
 from simulator.truth import ENDINGS
 from simulator.twin import Twin

@@ -10,7 +10,7 @@ import pytest
 from controller.core.model import Lever, Target
 from routing import strategies
 from routing.knobs import Admission, Breaker, Concurrency, Klass, Knobs, Queue, Retries, Tenant
-from simulator.disturbances import (
+from simulator.cluster.disturbances import (
     Crash,
     Disturbance,
     Hang,

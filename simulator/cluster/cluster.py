@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from simulator import deployment, kube_state
 from simulator.agenda import Agenda, Wake
+from simulator.cluster import deployment
+from simulator.cluster.life import ON_NODE, Life, Stage
+from simulator.cluster.server import Server
 from simulator.engine.spec import EngineSpec
-from simulator.life import ON_NODE, Life, Stage
-from simulator.page import Labels, Page, labels
-from simulator.server import Server
 from simulator.spec import FleetSpec, PoolSpec
 from simulator.truth import STARTING, Census, Truth
+from simulator.watch import kube_state
+from simulator.watch.page import Labels, Page, labels
 
 PORT = 8000
 EngineOf = Callable[[PoolSpec, float], EngineSpec]

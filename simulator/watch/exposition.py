@@ -11,7 +11,7 @@ import numpy as np
 
 from simulator.engine.counts import Counts, Histogram
 from simulator.engine.gauges import Load
-from simulator.page import Labels, Page, SeriesKey, labels
+from simulator.watch.page import Labels, Page, SeriesKey, labels
 
 HANDLER = "/v1/completions"
 _HISTOGRAMS = (

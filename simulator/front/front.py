@@ -11,13 +11,13 @@ from routing.knobs import Knobs
 from routing.model import Ability, Replica
 from routing.strategies.strategy import Base
 from simulator.agenda import Agenda, Wake
-from simulator.courier import Courier, Flight
+from simulator.cluster.server import Server
 from simulator.engine.sequence import Leg
+from simulator.front.courier import Courier, Flight
 from simulator.job import Ending, Job
-from simulator.page import Page
-from simulator.picker import Picker
-from simulator.server import Server
 from simulator.spec import PoolSpec
+from simulator.watch.page import Page
+from simulator.watch.picker import Picker
 
 
 class World(Protocol):

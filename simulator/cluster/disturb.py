@@ -8,8 +8,8 @@ from functools import partial
 from typing import Protocol
 
 from simulator.agenda import Agenda
-from simulator.cluster import Cluster
-from simulator.disturbances import (
+from simulator.cluster.cluster import Cluster
+from simulator.cluster.disturbances import (
     Crash,
     Disturbance,
     Hang,
@@ -24,10 +24,10 @@ from simulator.disturbances import (
     Straggler,
     Victims,
 )
-from simulator.front import Front
-from simulator.scrape import Prometheus
-from simulator.server import Server
+from simulator.cluster.server import Server
+from simulator.front.front import Front
 from simulator.spec import FleetSpec
+from simulator.watch.scrape import Prometheus
 
 
 class World(Protocol):

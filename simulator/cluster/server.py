@@ -1,12 +1,12 @@
 """One replica at run time: its life, and while its process serves, an engine, an HTTP layer and a metrics page."""
 
 from simulator.agenda import Wake
+from simulator.cluster.life import Life
 from simulator.engine.engine import Engine
 from simulator.engine.spec import EngineSpec
-from simulator.exposition import Exposition, Http
 from simulator.job import Job
-from simulator.life import Life
-from simulator.page import Labels, Page
+from simulator.watch.exposition import Exposition, Http
+from simulator.watch.page import Labels, Page
 
 
 class Server:

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Protocol
 
 from simulator.agenda import Agenda
+from simulator.cluster.life import Stage
+from simulator.cluster.server import Server
 from simulator.engine.sequence import Leg
 from simulator.job import Ending, Job
-from simulator.life import Stage
-from simulator.server import Server
 from simulator.spec import GatewaySpec
 
 _OUT_OF_MEMORY = "Error"  # to Kubernetes, a CUDA out-of-memory is an exit code like any other

@@ -1,6 +1,6 @@
 """Pages as text: the exposition format that Prometheus scrapes."""
 
-from simulator.page import Labels, Page
+from simulator.watch.page import Labels, Page
 
 
 def exposition(page: Page, target: Labels) -> str:

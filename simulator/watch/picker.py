@@ -17,7 +17,7 @@ from routing.counts import DECISION_EDGES, Counts
 from routing.model import Replica
 from simulator.engine.counts import PER_TOKEN, REQUEST, TTFT, Histogram
 from simulator.job import Ending, Job
-from simulator.page import Page, SeriesKey, labels
+from simulator.watch.page import Page, SeriesKey, labels
 
 _LATENCIES: tuple[tuple[str, tuple[float, ...], dict[str, str]], ...] = (
     ("llm_d_epp_request_ttft_seconds", TTFT, {"streaming": "true"}),

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.deployment import Pod, active
-from simulator.life import Stage
-from simulator.page import Labels, Page, SeriesKey, labels
+from simulator.cluster.deployment import Pod, active
+from simulator.cluster.life import Stage
+from simulator.watch.page import Labels, Page, SeriesKey, labels
 
 CONTAINER = "engine"
 JOB = "kube-state-metrics"

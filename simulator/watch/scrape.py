@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulator.page import Labels, Page, SeriesKey, Values
 from simulator.spec import PrometheusSpec
+from simulator.watch.page import Labels, Page, SeriesKey, Values
 
 _UP: Values = np.ones(1)
 _DOWN: Values = np.zeros(1)

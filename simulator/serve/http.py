@@ -9,6 +9,7 @@ The one impure file of this room.
 """
 
 import asyncio
+import errno
 import json
 import signal
 import time
@@ -19,15 +20,16 @@ from typing import Any
 from aiohttp import web
 
 from controller.core.errors import InputError
-from simulator import openai
+from simulator.cluster.life import Stage
+from simulator.cluster.server import Server
 from simulator.job import Ending, Job
-from simulator.kube_state import INSTANCE, JOB
-from simulator.life import Stage
-from simulator.page import labels
-from simulator.server import Server
-from simulator.text import exposition
+from simulator.serve import openai
 from simulator.twin import Twin
+from simulator.watch.kube_state import INSTANCE, JOB
+from simulator.watch.page import labels
+from simulator.watch.text import exposition
 
+FARTHEST = 2000  # ports above the fleet's own that are tried
 PACE = 0.01  # seconds between two looks at the twin
 FIRST_ID = 1 << 50  # ids of requests that come over HTTP begin here, far above those of traffic and its retries
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -110,6 +112,18 @@ class FleetServer:
             raise InputError(f"{self._host}:{port} cannot be served on: {error}; choose another --port") from error
         return runner
 
+    async def _open_next(self, server: Server) -> _Port:
+        """The lowest port above the fleet's own that nobody has, here or elsewhere."""
+        taken = {port.port for port in self._ports.values()}
+        free = (port for port in range(self._port + 1, self._port + FARTHEST) if port not in taken)
+        for port in free:
+            try:
+                return _Port(server, port, await self._open(self._routes(server), port))
+            except InputError as error:
+                if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
+                    raise
+        raise InputError(f"there is no free port in the {FARTHEST} above {self._port}; choose another --port")
+
     async def _follow(self) -> None:
         """Open and close ports as processes begin and end."""
         async with self._opening:
@@ -124,13 +138,9 @@ class FleetServer:
         }
         for name in [name for name in self._ports if name not in serving]:
             await self._ports.pop(name).runner.cleanup()
-        taken = {port.port for port in self._ports.values()}
         for name, server in serving.items():
-            if name in self._ports:
-                continue
-            port = next(number for number in range(self._port + 1, 1 << 17) if number not in taken)
-            taken.add(port)
-            self._ports[name] = _Port(server, port, await self._open(self._routes(server), port))
+            if name not in self._ports:
+                self._ports[name] = await self._open_next(server)
 
     def _routes(self, server: Server) -> list[web.RouteDef]:
         def bound(handler: Callable[[Server, web.Request], Awaitable[web.StreamResponse]]) -> Any:

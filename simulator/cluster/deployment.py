@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from simulator.life import Life, Stage
+from simulator.cluster.life import Life, Stage
 
 SURGE = 1
 

@@ -1,0 +1,1 @@
+"""The cluster: replicas and their lives, deployments, and what befalls them."""

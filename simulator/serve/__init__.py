@@ -1,0 +1,1 @@
+"""Serving: the twin in real time, over HTTP."""
