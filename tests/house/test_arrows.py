@@ -45,6 +45,7 @@ TRESPASSES = [
     ("controller/run", "import simulator", "built-ins-by-entry-point"),
     ("simulator", "import sources", "worlds"),
     ("simulator", "import controller.run", "wings"),
+    ("simulator/front", "import time", "virtual-time"),
     ("routing", "import simulator", "routing"),
     ("routing", "import controller.core", "routing"),
     ("routing", "import random", "pure"),
