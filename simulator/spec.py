@@ -71,8 +71,8 @@ class LibraryEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileEngine:
-    """An engine whose step time is a + b*prefill tokens + c*sequences + d*KV tokens + e*prefill attention, and at least
-    host*sequences."""
+    """An engine whose step time is a + b*prefill tokens + c*sequences + d*KV tokens + e*prefill attention, and
+    without prefill at least host*sequences."""
 
     kind: Literal["profile"] = param("profile", "profile")
     a: float = param("each step", 6.071e-3, unit=Unit.DURATION, gt=0)
@@ -80,7 +80,9 @@ class ProfileEngine:
     c: float = param("each sequence, seconds", 13.8e-6, ge=0)
     d: float = param("each KV token, seconds", 41.5e-9, ge=0)
     e: float = param("each prefill token squared, seconds", 1.41e-9, ge=0)
-    host: float = param("time of the host per sequence, seconds; no step is shorter than the sum", 0.0, ge=0)
+    host: float = param(
+        "time of the host per sequence, seconds; no step without prefill is shorter than the sum", 0.0, ge=0
+    )
     max_num_seqs: int = param("sequences in one batch", 256, ge=1)
     kv_tokens: int | None = param("tokens that the KV cache holds; none = no limit", 450_000, ge=1)
 

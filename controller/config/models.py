@@ -127,7 +127,7 @@ class WorkloadConfig(Model):
 
 class ProfileConfig(Model):
     """Step time of one engine: `base + prefill_token·p + sequence·n + kv_token·c + attention·p·(context + p/2)`, and
-    at least `host·n`."""
+    at least `host·n` without prefill."""
 
     base: Duration = Field(description="time of a step that does nothing (a)")
     prefill_token: Duration = Field(description="time per prompt token that is not cached (b)")
@@ -136,7 +136,7 @@ class ProfileConfig(Model):
     attention: Duration = Field(0.0, description="time per prompt token and token of context before it (e)")
     max_num_seqs: Annotated[Whole, Within(ge=1)] = Field(256, description="largest batch of the engine, sequences")
     kv_tokens: Annotated[Whole, Within(ge=1)] | None = Field(None, description="tokens that the KV cache holds")
-    host: Duration = Field(0.0, description="time of the host per sequence; no step is shorter than the sum")
+    host: Duration = Field(0.0, description="time of the host per sequence; no step is shorter")
 
     def to_profile(self) -> Profile:
         """The core's profile."""

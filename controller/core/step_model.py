@@ -3,9 +3,9 @@
     T(n) = kappa * (a + b * uncached/o * n + c * n + d * n * (p + o/2) + e * uncached*(cached + uncached/2)/o * n)
 
 is the time in seconds of one decode step with n sequences, of requests with p prompt tokens (some of them cached) and o
-output tokens; each step also carries the prefill of the requests that replace the finished ones. It lasts kappa *
-host * n at least: what the host does for each token, one after the other, bounds tokens per second. The operating point
-is the largest n whose T(n) keeps the inter-token target and whose KV fits; one replica then serves n / (o * T(n))
+output tokens; each step also carries the prefill of the requests that replace the finished ones. Without this
+prefill it lasts kappa * host * n at least: what the host does for each token bounds tokens per second. The operating
+point is the largest n whose T(n) keeps the inter-token target and whose KV fits; one replica then serves n / (o * T(n))
 requests per second. kappa scales the whole model to the measured inter-token latency. Formulas: design.md, Control.
 """
 
@@ -20,7 +20,7 @@ CERTAIN = 0.25  # share of the operating point that needs no proof
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Step-time coefficients in seconds: per step, per prefill token, per sequence, per KV token, per prefill token
-    squared; the limits of the engine; and the host's seconds per sequence, under which no step is. The default is a
+    squared; the limits of the engine; and the host's seconds per sequence, under which no decode is. The default is a
     prior for an 8B dense model on one H100 (fitted, see docs/policies.md); kappa corrects its scale, so it need not be
     the user's model."""
 
@@ -45,20 +45,19 @@ class Shape:
 
 def per_sequence(profile: Profile, shape: Shape) -> float:
     """Seconds that one more running sequence adds to a step."""
+    return profile.c + profile.d * (shape.prompt + shape.output / 2) + _prefill(profile, shape)
+
+
+def _prefill(profile: Profile, shape: Shape) -> float:
+    """The part of it that is the prefill of the request that replaces a finished one."""
     uncached = shape.prompt * (1.0 - shape.hit_rate)
     cached = shape.prompt - uncached
-    turnover = 1.0 / max(shape.output, 1.0)
-    return (
-        profile.b * uncached * turnover
-        + profile.c
-        + profile.d * (shape.prompt + shape.output / 2)
-        + profile.e * uncached * (cached + uncached / 2) * turnover
-    )
+    return (profile.b * uncached + profile.e * uncached * (cached + uncached / 2)) / max(shape.output, 1.0)
 
 
 def step_time(profile: Profile, shape: Shape, n: float, kappa: float = 1.0) -> float:
     """Seconds of one decode step with n sequences."""
-    return kappa * max(profile.a + per_sequence(profile, shape) * n, profile.host * n)
+    return kappa * max(profile.a + per_sequence(profile, shape) * n, (profile.host + _prefill(profile, shape)) * n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def capacity(
         room = HEADROOM * itl_target / kappa
         bounds["latency"] = max(1.0, (room - profile.a) / per_sequence(profile, shape))
         if profile.host:
-            bounds["latency"] = max(1.0, min(bounds["latency"], room / profile.host))
+            bounds["latency"] = max(1.0, min(bounds["latency"], room / (profile.host + _prefill(profile, shape))))
     if profile.kv_tokens is not None:
         bounds["kv"] = KV_FILL * profile.kv_tokens / (shape.prompt + shape.output / 2)
     if kv_sequences is not None:
