@@ -14,7 +14,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks import recorded
+from benchmarks import collapse, recorded
 from controller.config import load
 from controller.core.errors import InputError
 from controller.core.step_model import Profile
@@ -216,7 +216,7 @@ def minutes() -> dict[str, RecordingFit]:
 
 def text() -> str:
     """The whole page. Needs shared/data beside the repository."""
-    return "".join((HEAD, *_requests(), *_saturation(), *_minutes()))
+    return "".join((HEAD, *_requests(), *_saturation(), *_minutes(), *collapse.section()))
 
 
 def _requests() -> Iterator[str]:
