@@ -1,15 +1,18 @@
 """What was offered to a recorded fleet: completions alone say that demand falls while a queue builds."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.core.errors import InputError
 from controller.core.interval import Interval
 from controller.simulate.demand import demand
 
+QUIET = Interval(at=0.0, replicas=1.0, finished=10.0, prompt=200.0, output=400.0, itl=0.02)
+
 
 def interval(minute: int, finished: float | None = 10.0, **changes: float | None) -> Interval:
-    known: dict[str, float | None] = {"replicas": 1.0, "prompt": 200.0, "output": 400.0, "itl": 0.02} | changes
-    return Interval(at=60.0 * minute, finished=finished, **known)  # type: ignore[arg-type]
+    return replace(QUIET, at=60.0 * minute, finished=finished, **changes)
 
 
 def rates(*intervals: Interval, kv_tokens: float | None = None) -> list[float]:
