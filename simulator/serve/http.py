@@ -10,12 +10,11 @@ The one impure file of this room.
 
 import asyncio
 import errno
-import json
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from aiohttp import web
 
@@ -29,6 +28,7 @@ from simulator.watch.kube_state import INSTANCE, JOB
 from simulator.watch.page import labels
 from simulator.watch.text import exposition
 
+MOST = 1000  # replicas of a pool that an order may ask for; each has a port
 FARTHEST = 2000  # ports above the fleet's own that are tried
 PACE = 0.01  # seconds between two looks at the twin
 FIRST_ID = 1 << 50  # ids of requests that come over HTTP begin here, far above those of traffic and its retries
@@ -109,7 +109,8 @@ class FleetServer:
             await web.TCPSite(runner, self._host, port).start()
         except (OSError, OverflowError) as error:
             await runner.cleanup()
-            raise InputError(f"{self._host}:{port} cannot be served on: {error}; choose another --port") from error
+            wrong = "--host" if getattr(error, "errno", None) == errno.EADDRNOTAVAIL else "--port"
+            raise InputError(f"{self._host}:{port} cannot be served on: {error}; choose another {wrong}") from error
         return runner
 
     async def _open_next(self, server: Server) -> _Port:
@@ -185,7 +186,7 @@ class FleetServer:
         try:
             order = openai.parse(raw, self._visits.next_id, self._model(server), chat=chat, headers=request.headers)
         except openai.BadRequest as bad:
-            return _refusal(str(bad), "BadRequestError", 400)
+            return _refusal(str(bad), "NotFoundError" if bad.status == 404 else "BadRequestError", bad.status)
         now = self._now()
         job = Job(order.request, order.request.max_tokens, now)
         self._twin.fleet.visit(job, server)
@@ -241,9 +242,9 @@ class FleetServer:
                 text=openai.Answer(order, job.arrived).whole(job.output), content_type="application/json"
             )
         if job.ending is Ending.REJECTED and job.why.endswith("(HTTP 400)"):
-            return _refusal(job.why, "BadRequestError", 400)
+            return _refusal(job.why.removesuffix(" (HTTP 400)"), "BadRequestError", 400)
         if job.ending is Ending.REJECTED:
-            return _refusal(job.why, "ServiceUnavailableError", 503)
+            return _refusal(job.why.removesuffix(" (HTTP 503)"), "ServiceUnavailableError", 503)
         return _refusal(job.why, "InternalServerError", 500)
 
     # --- the fleet ---------------------------------------------------------------------------------------------------
@@ -297,19 +298,25 @@ class FleetServer:
     async def _scale(self, request: web.Request) -> web.StreamResponse:
         """What Governor's webhook actuator writes. An order that is older than one that was taken changes nothing."""
         try:
-            order = json.loads(await request.read())
-            pool, lever, value, at = order["pool"], order["lever"], order["value"], float(order["at"])
-        except (ValueError, KeyError, TypeError) as bad:
-            return _refusal(f"needs pool, lever, value and at: {bad}", "BadRequestError", 400)
+            order = openai.plain(await request.read())
+        except openai.BadRequest as bad:
+            return _refusal(str(bad), "BadRequestError", 400)
+        pool, lever, value, at = (order.get(name) for name in ("pool", "lever", "value", "at"))
         known = self._twin.fleet.cluster.pools
         if pool not in known or lever != "replicas":
             return _refusal(f"there is no {pool}/{lever}; pools are {', '.join(known)}", "NotFoundError", 404)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or value < 0 or value != int(value):
-            return _refusal(f"{value!r} is no number of replicas", "BadRequestError", 422)
+        if not _is_number(at):
+            return _refusal("at must be when the order was given, unix seconds", "BadRequestError", 400)
+        if not _is_number(value) or not 0 <= value <= MOST or value != int(value):
+            return _refusal(f"value must be a whole number of replicas, 0 to {MOST}", "BadRequestError", 422)
         if at >= self._written.get(pool, at):
             self._written[pool] = at
             self._twin.fleet.cluster.scale(pool, int(value), self._now())
         return web.json_response({"value": known[pool].wanted})
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _ending(job: Job) -> Ending | None:

@@ -20,7 +20,15 @@ DEFAULT_TOKENS = 16  # of an answer when the request does not say, as in vLLM's 
 
 
 class BadRequest(Exception):
-    """What the client sent makes no sense; the message says why (HTTP 400)."""
+    """What the client sent makes no sense; the message says why, `status` is HTTP's word for it."""
+
+    status = 400
+
+
+class NoSuchModel(BadRequest):
+    """It asks for a model that is not served here."""
+
+    status = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +44,14 @@ class Order:
 def parse(raw: bytes, id_: int, model: str, *, chat: bool, headers: Mapping[str, str]) -> Order:
     """The order in a body for `model`; tenant and class come from the headers X-Tenant and X-Class. Raises
     BadRequest."""
-    try:
-        body = json.loads(raw)
-    except ValueError as error:
-        raise BadRequest(f"the body is no JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise BadRequest("the body is no JSON object")
+    body = plain(raw)
     if body.get("model", model) != model:
-        raise BadRequest(f"The model `{body['model']}` does not exist.")
+        raise NoSuchModel(f"The model `{body['model']}` does not exist.")
+    if body.get("n", 1) != 1:
+        raise BadRequest("n must be 1: an answer has no other words than another")
+    stream = body.get("stream", False)
+    if not isinstance(stream, bool):
+        raise BadRequest(f"stream must be true or false, got {stream!r}")
     pieces = _chat(body) if chat else _prompt(body)
     limit = _whole(body, "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens", DEFAULT_TOKENS)
     if not 1 <= limit <= MOST:
@@ -56,7 +64,22 @@ def parse(raw: bytes, id_: int, model: str, *, chat: bool, headers: Mapping[str,
         tenant=headers.get("X-Tenant", ""), klass=headers.get("X-Class", ""), priority=priority, model=model,
     )  # fmt: skip
     usage = isinstance(options, dict) and options.get("include_usage") is True
-    return Order(request, body.get("stream") is True, usage, chat)
+    return Order(request, stream, usage, chat)
+
+
+def plain(raw: bytes) -> dict[str, Any]:
+    """The object in a body, with finite numbers. Raises BadRequest."""
+    try:
+        body = json.loads(raw, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise BadRequest("the body is no JSON object")
+    return body
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number")
 
 
 def _whole(body: Mapping[str, Any], name: str, default: int) -> int:
@@ -68,6 +91,10 @@ def _whole(body: Mapping[str, Any], name: str, default: int) -> int:
 
 def _prompt(body: Mapping[str, Any]) -> Sequence[str | int]:
     prompt = body.get("prompt")
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], (str, list)):
+        if len(prompt) > 1:
+            raise BadRequest("one prompt for each request, please")
+        prompt = prompt[0]
     if isinstance(prompt, str) and prompt:
         return _text(prompt)
     if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
@@ -81,10 +108,21 @@ def _chat(body: Mapping[str, Any]) -> Sequence[str | int]:
         raise BadRequest("messages must be a list, and not empty")
     told = []
     for message in messages:
-        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            raise BadRequest("each message must be an object with a text as its content")
-        told.append(f"{message.get('role', '')}\n{message['content']}\n")
+        if not isinstance(message, dict):
+            raise BadRequest("each message must be an object")
+        told.append(f"{message.get('role', '')}\n{_content(message.get('content'))}\n")
     return _text("".join(told))
+
+
+def _content(content: object) -> str:
+    """The text of a message: as it is, in parts, or none beside a tool call."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        if len(parts) == len(content) and all(isinstance(part, str) for part in parts):
+            return "".join(map(str, parts))
+    raise BadRequest("the content of a message must be a text, or a list of text parts")
 
 
 def _text(text: str) -> Sequence[str]:

@@ -47,18 +47,38 @@ def test_what_a_client_says_of_itself_reaches_the_request() -> None:
         ({"prompt": ""}, False, "not empty"),
         ({"prompt": [True]}, False, "token ids"),
         ({"prompt": "x", "max_tokens": 0}, False, "between 1 and"),
-        ({"prompt": "x", "max_tokens": 1e400}, False, "whole number"),
+        ({"prompt": "x", "max_tokens": 1.5}, False, "whole number"),
         ({"prompt": "x", "max_tokens": "9"}, False, "whole number"),
         ({"prompt": "x", "priority": 1.5}, False, "priority must be a whole number"),
         ({"prompt": "x", "model": "gpt"}, False, "`gpt` does not exist"),
         ({"messages": []}, True, "not empty"),
         ({"messages": ["x"]}, True, "each message"),
+        ({"messages": [{"content": [{"type": "image_url"}]}]}, True, "list of text parts"),
+        ({"messages": [{"content": 7}]}, True, "must be a text"),
+        ({"prompt": ["a", "b"]}, False, "one prompt for each"),
+        ({"prompt": "x", "n": 3}, False, "n must be 1"),
+        ({"prompt": "x", "stream": "yes"}, False, "stream must be true or false"),
         ({"prompt": "x"}, True, "messages must be a list"),
     ],
 )
 def test_a_body_that_makes_no_sense_is_refused_in_words(body: object, chat: bool, said: str) -> None:
     with pytest.raises(openai.BadRequest, match=said):
         order(body, chat=chat)
+
+
+def test_bodies_as_load_generators_send_them() -> None:
+    parts = [{"role": "user", "content": [{"type": "text", "text": "x" * 400}]}, {"role": "assistant", "content": None}]
+    assert order({"messages": parts}, chat=True).request.prompt_tokens > 100
+    assert order({"prompt": [[1, 2, 3]]}).request.prompt_tokens == 3
+    assert order({"prompt": ["x" * 40]}).request.prompt_tokens == 10
+
+
+@pytest.mark.parametrize(
+    "raw", [b"[" * 100_000, b'{"prompt": NaN}', b'{"prompt": Infinity}'], ids=["deep", "nan", "inf"]
+)
+def test_a_hostile_body_is_a_bad_request_and_no_crash(raw: bytes) -> None:
+    with pytest.raises(openai.BadRequest, match="no JSON"):
+        openai.parse(raw, 1, "llama", chat=False, headers={})
 
 
 def test_bytes_that_are_no_json_are_refused_in_words() -> None:

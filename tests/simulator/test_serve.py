@@ -214,6 +214,24 @@ def test_the_webhook_actuator_scales_it_and_a_new_replica_serves_on_a_port_of_it
     hook.close()
 
 
+@pytest.mark.parametrize(
+    ("order", "status"),
+    [
+        ({"pool": "chat", "lever": "replicas", "value": 1e9, "at": 1e12}, 422),
+        ({"pool": "chat", "lever": "replicas", "value": -1, "at": 1e12}, 422),
+        ({"pool": "chat", "lever": "replicas", "value": None, "at": 1e12}, 422),
+        ({"pool": "chat", "lever": "replicas", "value": float("inf"), "at": 1e12}, 400),
+        ({"pool": "chat", "lever": "replicas", "value": 3}, 400),
+        ({"pool": "nope", "lever": "replicas", "value": 3, "at": 1e12}, 404),
+        ([], 400),
+    ],
+    ids=str,
+)
+def test_one_absurd_order_takes_no_machine_down(quiet: Served, order: object, status: int) -> None:
+    assert quiet.ask(order, 0, "/replicas")[0] == status
+    assert quiet.get("/health") == b""
+
+
 def test_a_port_that_is_taken_is_said_with_its_mend(quiet: Served, tmp_path: Path) -> None:
     file = tmp_path / "served.yaml"
     file.write_text(SCENARIO, encoding="utf-8")
