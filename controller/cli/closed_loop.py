@@ -63,7 +63,7 @@ def lines(answer: Answer) -> Iterator[str]:
     for name in (RECORDED, GOVERNOR):
         yield _row(name, answer.pairs)
     yield ""
-    yield verdict(answer.pairs)
+    yield verdict(answer.pairs, answer.unlike)
     yield (
         "Good is an answer that kept the targets of all objectives on single requests. In brackets: over all step "
         "times and seeds."
@@ -91,11 +91,13 @@ def _band(values: list[float | None], say: Callable[[float], str]) -> str:
     return "-" if spread is None else f"{say(spread.mean)} ({say(spread.low)} to {say(spread.high)})"
 
 
-def verdict(pairs: tuple[Pair, ...]) -> str:
-    """One sentence that answers the question."""
+def verdict(pairs: tuple[Pair, ...], unlike: tuple[str, ...] = ()) -> str:
+    """One sentence that answers the question. `unlike` is why the twin may not answer for the fleet."""
     gains = [pair.gain for pair in pairs if pair.gain is not None]
     if not gains:
         return "Nothing was asked of the fleet, so nothing can be said."
+    if unlike:
+        return f"It cannot be told: {'; '.join(unlike)}."
     better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
     low, high = min(gains) * 100, max(gains) * 100
     costs = Spread.of([pair.cost for pair in pairs])
@@ -134,7 +136,7 @@ def plain(answer: Answer) -> dict[str, object]:
                  RECORDED: _numbers(pair.recorded), GOVERNOR: _numbers(pair.governor)}
                 for pair in answer.pairs
             ],
-            "verdict": verdict(answer.pairs),
+            "unlike": list(answer.unlike), "verdict": verdict(answer.pairs, answer.unlike),
         }
     }  # fmt: skip
 

@@ -9,6 +9,7 @@ both sides; the spread over the pairs is the error band.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 
 from controller.config import GovernorConfig
 from controller.core.model import Lever, Mode
@@ -20,6 +21,7 @@ from controller.simulate.ports import World
 from controller.simulate.run import Run, drive
 
 RECORDED, GOVERNOR = "recorded", "governor"
+FAR_OFF, HALF = 0.25, 0.5  # of ITL, and of the recorded queue, beyond which a twin is another fleet
 _LEAST_ERROR, _MOST_ERROR = 0.02, 0.3  # of the step times; no fit is better than the one, and one off by more is none
 
 
@@ -57,6 +59,23 @@ class Answer:
     pairs: tuple[Pair, ...]
     error: float
     assumed: float
+
+    @property
+    def unlike(self) -> tuple[str, ...]:
+        """Why the twin may not answer for the fleet: what it is too far off in, in words."""
+        found = []
+        for image in self.images:
+            for one in self.likeness[image.pool]:
+                if one.signal == "itl" and abs(one.bias) > FAR_OFF:
+                    found.append(f"the twin of {image.pool} has an ITL that is off by {one.bias:+.0%}")
+                if one.signal == "waiting":
+                    real = fmean(seen.waiting for seen in image.intervals if seen.waiting is not None)
+                    if abs(one.bias) > max(1.0, HALF * real):
+                        twin = max(0.0, real + one.bias)
+                        found.append(
+                            f"the twin of {image.pool} has {twin:.0f} requests waiting on average, the fleet had {real:.0f}"
+                        )
+        return tuple(found)
 
 
 def ask(

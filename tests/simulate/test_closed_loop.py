@@ -201,6 +201,19 @@ def test_one_good_run_of_two_is_no_yes(gains: tuple[float, ...], said: str) -> N
     assert verdict(tuple(pairs(*gains))).startswith(said)
 
 
+def test_a_twin_that_does_not_queue_where_the_fleet_did_gives_no_answer(flooded: closed_loop.Answer) -> None:
+    assert not flooded.unlike
+    bias = -flooded.images[0].intervals[-1].waiting  # type: ignore[operator]
+    blind = replace(flooded, likeness={"chat": (mirror.Likeness("waiting", 12, bias, 10.0, False),)})
+    assert "the twin of chat has 0 requests waiting" in blind.unlike[0]
+    fast = replace(flooded, likeness={"chat": (mirror.Likeness("itl", 12, -0.4, 0.4, True),)})
+    assert "off by -40%" in fast.unlike[0]
+
+    from controller.cli.closed_loop import verdict
+
+    assert verdict(flooded.pairs, blind.unlike).startswith("It cannot be told: the twin of chat")
+
+
 def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     from tests.support.cli import governor
 
