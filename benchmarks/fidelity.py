@@ -58,8 +58,8 @@ to 20 s. The coefficients are fitted to the times of the first 150 requests; all
 last 150 are scored: error of the mean and of the 99th percentile, and the median of the error of single requests.
 Arrivals, prompts and answer lengths of all 300 are given to the twin, as they are to a real engine.
 The GPU of the log was not in any prior. The command is `governor calibrate --requests LOG --max-batched-tokens 2048`,
-with `--library` for a prior: 2048 is what the logged engine's own metrics show. With another budget the predictions stay
-and single terms move.
+with `--library` for a prior: 2048 is what the logged engine's own metrics show. With another budget the predictions
+stay and single terms move.
 
 | prior | TTFT mean | p99 | one | TPOT mean | p99 | one | E2E mean | p99 | one |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -71,10 +71,8 @@ class Answer:
                 if one.signal == "waiting":
                     real = fmean(seen.waiting for seen in image.intervals if seen.waiting is not None)
                     if abs(one.bias) > max(1.0, HALF * real):
-                        twin = max(0.0, real + one.bias)
-                        found.append(
-                            f"the twin of {image.pool} has {twin:.0f} requests waiting on average, the fleet had {real:.0f}"
-                        )
+                        queue = f"{max(0.0, real + one.bias):.0f} requests waiting on average"
+                        found.append(f"the twin of {image.pool} has {queue}, the fleet had {real:.0f}")
         return tuple(found)
 
 
