@@ -113,12 +113,13 @@ def drive(
             if watch.stop():
                 raise Cancelled
             at = start + number * interval
-            if watch.hopeless(at):
-                raise Hopeless
             done = [_change(one, at) for one in pilot.tick(at).decisions if one.send and one.changed]
             changed += len(done)
             kept += done[: max(0, KEPT - len(kept))]
             fresh += done
+            world.advance(at)  # for looks: what is judged at a time must have come to it
+            if watch.hopeless(at):
+                raise Hopeless
             if watch.look is not None and watch.due():
                 watch.look(_frame(scenario, world, contender, seed, at, tuple(fresh)))
                 fresh = []

@@ -102,6 +102,25 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
     assert first.ttft.tobytes() == second_.ttft.tobytes()
 
 
+def test_what_is_told_of_requests_is_up_to_date(tmp_path: Path) -> None:
+    """Engines are brought to the present when something concerns them. All that a verdict rests on concerns them: else
+    an answer that has come would be judged as one that has not."""
+    scenario = open_study(stormy(tmp_path)).scenario
+    assert isinstance(scenario, Scenario)
+    world = scenario.world(5)
+
+    def told() -> list[bytes]:
+        jobs = world.jobs()
+        return [jobs.column(name).tobytes() for name in ("origin", "first_token", "ended", "tpot", "ending")]
+
+    for second in range(0, 361, 3):
+        world.advance(scenario.start + second)
+        before = told()
+        for server in list(world.fleet.cluster.pools["chat"].servers.values()):
+            world.fleet.refresh(server)
+        assert told() == before
+
+
 def test_what_is_paid_is_the_integral_of_what_is_drawn(tmp_path: Path) -> None:
     study = open_study(stormy(tmp_path))
     run = do(study, Task(NONE, 2))

@@ -87,6 +87,31 @@ def test_giving_up_early_on_what_cannot_attain_as_much_changes_no_result(
     assert (patient.score, patient.settings) == (sparing.score, sparing.settings)
 
 
+@pytest.fixture
+def easy(tmp_path: Path) -> Study:
+    """One request every ten seconds, each done long before the next tick; nobody misses any."""
+    rows = [f"2024-01-01 00:00:{second:02}.0000000,1000,101" for second in range(0, 60, 10)]
+    (tmp_path / "few.csv").write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]), encoding="ascii")
+    data = {**SMALL, "duration": "1m", "warm_up": "0s", "cool_down": "0s", "events": []}
+    data = changed(data, "traffic", {"chat": [{"kind": "azure", "name": "few", "file": "few.csv"}]})
+    data = changed(data, "promises", {"default": {"ttft": "300ms", "tpot": "100ms"}})
+    return open_study(written(tmp_path, data))
+
+
+def test_a_fleet_is_not_given_up_for_requests_whose_end_the_clock_has_passed(easy: Study) -> None:
+    """Promises shorter than a tick: who judges ahead of the world finds late what is done."""
+    runs = run_all(easy, [1], cores=1)
+    assert {name: [run.score.all.attainment for run in runs.of(name)] for name in runs.contenders} == {
+        name: [1.0] for name in contenders(easy)
+    }
+
+
+def test_a_frame_tells_what_has_come_by_then(easy: Study) -> None:
+    frames: list[Frame] = []
+    do(easy, Task(GOVERNOR, 1), Watch(frames.append, lambda: True))
+    assert [frame.attained for frame in frames] == [None, 1.0, 1.0, 1.0, 1.0]
+
+
 def test_one_replica_fewer_than_the_cheapest_static_fleet_attains_less(study: Study, results: Results) -> None:
     best, wanted = only(results, STATIC), only(results, GOVERNOR).score.all.attainment or 0.0
     count = int(best.settings["replicas of chat"])
