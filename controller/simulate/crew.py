@@ -1,7 +1,7 @@
 """All runs of a study on the cores there are. What comes out does not depend on how many they are, nor on their order.
 
 With one core everything happens in this process. With more, workers are started anew (spawn), load the study from its
-text, and tell of their progress through a queue. Searches wait for the attainment that they must reach.
+text, and tell of their progress through a queue. Searches wait for what they must reach.
 """
 
 import logging
@@ -26,6 +26,7 @@ from controller.run import logs, memory
 from controller.simulate.jobs import GOVERNOR, ORACLE, SEARCHES, STATIC, Task, contenders, do
 from controller.simulate.load import Origin, Study
 from controller.simulate.run import Cancelled, Frame, Run, Watch
+from controller.simulate.search import Mark
 
 _PACE = 0.2  # seconds between two frames of a run
 _SPARING = 10.0  # times as long as the last frame took, at least, until the next
@@ -76,8 +77,7 @@ def run_all(
         progress.done(len(found), total)
         if task.contender != GOVERNOR or run is None:
             return []
-        mine = run.score.all
-        return [Task(name, task.seed, mine.attainment or 0.0, mine.offered + mine.open) for name in searches]
+        return [Task(name, task.seed, Mark.of(run.score.all)) for name in searches]
 
     progress.done(0, total)
     if cores <= 1:

@@ -18,13 +18,12 @@ LOOKS = 25
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One contender with one seed. `wanted` is the attainment that a search must reach, of `offered` requests that are
-    scored (open ones too); `ledger` a folder that the controller's ledger is kept in, "" for none."""
+    """One contender with one seed. `mark` is what a search must reach, None for all others; `ledger` a folder that
+    the controller's ledger is kept in, "" for none."""
 
     contender: str
     seed: int
-    wanted: float = 0.0
-    offered: int = 0
+    mark: search.Mark | None = None
     ledger: str = ""
 
 
@@ -45,20 +44,20 @@ def do(study: Study, task: Task, watch: Watch = Watch()) -> Run | None:  # noqa:
             contender=task.contender, seed=task.seed, interval=config.interval, watch=look, settings=settings,
         )  # fmt: skip
 
-    def attempt(fleet: search.Fleet, settings: Mapping[str, float]) -> Run | None:
-        world = scenario.world(task.seed, fleet.start)
-        look = replace(watch, hopeless=_hopeless(scenario, world, task))
-        try:
-            return run(world, Scheduled(world, fleet.schedules), settings, look)
-        except Hopeless:
-            return None
+    if (mark := task.mark) is not None:
 
-    if task.contender in SEARCHES:
+        def attempt(fleet: search.Fleet, settings: Mapping[str, float]) -> Run | None:
+            world = scenario.world(task.seed, fleet.start)
+            look = replace(watch, hopeless=_hopeless(scenario, world, mark.lost))
+            try:
+                return run(world, Scheduled(world, fleet.schedules), settings, look)
+            except Hopeless:
+                return None
+
         needs = scenario.needs(task.seed)
-        wanted = task.wanted
         if task.contender == STATIC:
-            return search.static(wanted, needs, attempt)
-        return search.oracle(wanted, needs, scenario.start, attempt)
+            return search.static(mark, needs, attempt)
+        return search.oracle(mark, needs, scenario.start, attempt)
     world = scenario.world(task.seed)
     if task.contender == GOVERNOR:
         return run(world, Governor(world, config, Path(task.ledger) if task.ledger else None))
@@ -67,22 +66,21 @@ def do(study: Study, task: Task, watch: Watch = Watch()) -> Run | None:  # noqa:
     return run(world, Alone(world, config, study.peers[task.contender]))
 
 
-def _hopeless(scenario: Scenario, world: World, task: Task) -> Callable[[float], bool]:
-    """Whether more has been missed than may be of all that will be offered, looked at ``LOOKS`` times in a run. What is
-    missed stays missed, so nothing is given up that would have attained as much."""
+def _hopeless(scenario: Scenario, world: World, allowed: int) -> Callable[[float], bool]:
+    """Whether more requests have been lost than may be, looked at ``LOOKS`` times in a run. Asked at the world's own
+    time: what is missed then stays missed, so nothing is given up that would have attained as much."""
     begin, end = scenario.start + scenario.warm_up, scenario.start + scenario.duration - scenario.cool_down
-    allowed = (1.0 - task.wanted) * task.offered
     every = scenario.duration / LOOKS
     due = begin
 
     def hopeless(at: float) -> bool:
         nonlocal due
-        if not task.offered or at < due:
+        if at < due:
             return False
         due = at + every
         verdicts = judge(world.jobs(), scenario.promises, at)
         inside = (verdicts.arrived >= begin) & (verdicts.arrived < end)
         lost = int((inside & ((verdicts.result == MISSED) | (verdicts.result == DEGRADED))).sum())
-        return lost > allowed + 0.5
+        return lost > allowed
 
     return hopeless

@@ -10,6 +10,9 @@ Two families are searched, and each bound holds within its family.
 
 More replicas may in a single case attain less, by chance or by a colder prefix cache, so bisection may miss a cheaper
 member of its family by its last step.
+
+The requests are the same for all, but not those that are still open when the clock stops. Who leaves more of them open
+than the other did must not gain by it: what is open beyond as many counts as missed.
 """
 
 import math
@@ -19,6 +22,7 @@ from dataclasses import dataclass
 from controller.simulate.pilots import Schedule
 from controller.simulate.ports import Need
 from controller.simulate.run import Run
+from controller.simulate.score import Share
 
 SLOT = 30.0  # seconds
 _CLOSE = 0.03  # relative width of the margin at which bisection ends
@@ -34,12 +38,31 @@ class Fleet:
     schedules: tuple[Schedule, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What must be reached: of the same requests, no more than `lost` that were not good, and as many as `open` may be
+    left open for nothing."""
+
+    lost: int
+    open: int
+
+    @classmethod
+    def of(cls, share: Share) -> "Mark":
+        """What was reached by who had this share."""
+        return cls(share.offered - share.good, share.open)
+
+    def reached(self, share: Share) -> bool:
+        """Whether this is at least as much. Its attainment is no lower then, nor is it when of each the same number of
+        open requests turns out good and the rest is missed."""
+        return share.offered - share.good + max(0, share.open - self.open) <= self.lost
+
+
 # None when the fleet was given up on because it could not attain as much any more.
 Try = Callable[[Fleet, Mapping[str, float]], Run | None]
 
 
-def static(wanted: float, needs: Mapping[str, Need], attempt: Try) -> Run | None:
-    """The cheapest constant fleet whose attainment over all offered is at least `wanted`; None when there is none."""
+def static(mark: Mark, needs: Mapping[str, Need], attempt: Try) -> Run | None:
+    """The cheapest constant fleet that reaches the mark; None when there is none."""
     peaks = {pool: max(need.replicas, default=0.0) for pool, need in needs.items()}
     largest = max(peaks.values(), default=0.0) or 1.0
 
@@ -49,25 +72,25 @@ def static(wanted: float, needs: Mapping[str, Need], attempt: Try) -> Run | None
 
     high, last = max(1, math.ceil(largest)), math.ceil(_MOST * largest) + 1
     tried = {high: run(high)}
-    while not _attains(tried[high], wanted):
+    while not _reaches(tried[high], mark):
         if high >= last:
             return None
         high = min(last, max(high + 1, math.ceil(1.5 * high)))
         tried[high] = run(high)
-    low = max((n for n, one in tried.items() if not _attains(one, wanted)), default=0)
+    low = max((n for n, one in tried.items() if not _reaches(one, mark)), default=0)
     while high - low > 1:
         middle = (low + high) // 2
         tried[middle] = run(middle)
-        if _attains(tried[middle], wanted):
+        if _reaches(tried[middle], mark):
             high = middle
         else:
             low = middle
-    return _cheapest(tried.values(), wanted)
+    return _cheapest(tried.values(), mark)
 
 
-def oracle(wanted: float, needs: Mapping[str, Need], start: float, attempt: Try) -> Run | None:
-    """The cheapest clairvoyant schedule whose attainment over all offered is at least `wanted`; None when there is
-    none. `start` is when the run begins, unix seconds."""
+def oracle(mark: Mark, needs: Mapping[str, Need], start: float, attempt: Try) -> Run | None:
+    """The cheapest clairvoyant schedule that reaches the mark; None when there is none. `start` is when the run begins,
+    unix seconds."""
 
     def run(margin: float) -> Run | None:
         fleets = {pool: plan(need, margin) for pool, need in needs.items()}
@@ -79,20 +102,20 @@ def oracle(wanted: float, needs: Mapping[str, Need], start: float, attempt: Try)
 
     high = _FIRST
     tried = {high: run(high)}
-    while not _attains(tried[high], wanted):
+    while not _reaches(tried[high], mark):
         if high >= _MOST:
             return None
         high *= math.sqrt(2)
         tried[high] = run(high)
-    low = max((m for m, one in tried.items() if not _attains(one, wanted)), default=_LEAST)
+    low = max((m for m, one in tried.items() if not _reaches(one, mark)), default=_LEAST)
     while high / low > 1 + _CLOSE:
         middle = math.sqrt(low * high)
         tried[middle] = run(middle)
-        if _attains(tried[middle], wanted):
+        if _reaches(tried[middle], mark):
             high = middle
         else:
             low = middle
-    return _cheapest(tried.values(), wanted)
+    return _cheapest(tried.values(), mark)
 
 
 def plan(need: Need, margin: float) -> tuple[tuple[float, int], ...]:
@@ -109,13 +132,10 @@ def plan(need: Need, margin: float) -> tuple[tuple[float, int], ...]:
     )
 
 
-def _attains(run: Run | None, wanted: float) -> bool:
-    if run is None:
-        return False
-    attained = run.score.all.attainment
-    return attained is None or attained >= wanted
+def _reaches(run: Run | None, mark: Mark) -> bool:
+    return run is not None and mark.reached(run.score.all)
 
 
-def _cheapest(runs: Iterable[Run | None], wanted: float) -> Run:
-    good = [one for one in runs if one is not None and _attains(one, wanted)]
+def _cheapest(runs: Iterable[Run | None], mark: Mark) -> Run:
+    good = [one for one in runs if one is not None and _reaches(one, mark)]
     return min(good, key=lambda one: one.score.gpu_hours)

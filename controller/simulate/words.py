@@ -25,12 +25,13 @@ _SEARCHED = {
 
 
 def foot(contenders: Iterable[str], waiting: int) -> str:
-    """What must be known to read the scoreboard; `waiting` requests had no end when the clock stopped."""
+    """What must be known to read the scoreboard; `waiting` requests of all runs together had no end when
+    the clock stopped."""
     told = [_COUNTED, *(_SEARCHED[name] for name in contenders if name in _SEARCHED)]
     if waiting:
         told.append(
-            f"{waiting:,} {'request' if waiting == 1 else 'requests'} had no end yet when the clock stopped, and "
-            f"{'is' if waiting == 1 else 'are'} not counted."
+            f"In all runs together {waiting:,} {'request' if waiting == 1 else 'requests'} had no end yet when the "
+            f"clock stopped, and {'is' if waiting == 1 else 'are'} not counted."
         )
     return " ".join(told)
 

@@ -89,6 +89,11 @@ def test_a_search_that_found_nothing_with_a_seed_says_so(study: Study, results: 
     assert "none attains as much with 1 of 2 seeds" in printed(study, results)
 
 
+def test_requests_without_an_end_are_not_told_as_those_of_one_run(study: Study, results: Results) -> None:
+    text = " ".join(printed(study, results).split())
+    assert "In all runs together 9 requests had no end yet when the clock stopped, and are not counted." in text
+
+
 def test_the_bound_is_per_seed_and_of_equal_attainment(study: Study, results: Results) -> None:
     made = board(study.scenario, results)
     assert made.oracle == Spread.of([2.0, 2.0])

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.simulate import search
 from controller.simulate.run import Run, Series
@@ -10,6 +12,10 @@ from controller.simulate.score import Score, Share
 from simulator.foresight import Need
 
 SERIES = Series((), (), (), (), {})
+
+
+def mark(attained: float) -> search.Mark:
+    return search.Mark(1000 - round(1000 * attained), 0)
 
 
 def run(attained: float, hours: float, settings: Mapping[str, float]) -> Run:
@@ -32,7 +38,7 @@ class World:
 @pytest.mark.parametrize("wanted", [0.05, 0.3, 0.61, 1.0])
 def test_the_cheapest_static_fleet_is_found_in_a_few_tries(wanted: float) -> None:
     world = World()
-    found = search.static(wanted, {"chat": Need(5.0, (4.0,) * 12, 60.0)}, world.attempt)
+    found = search.static(mark(wanted), {"chat": Need(5.0, (4.0,) * 12, 60.0)}, world.attempt)
     assert found is not None
     assert found.settings["replicas of chat"] == max(1, -(-wanted * 10 // 1))
     assert len(world.tried) <= 6
@@ -40,7 +46,7 @@ def test_the_cheapest_static_fleet_is_found_in_a_few_tries(wanted: float) -> Non
 
 def test_pools_keep_the_proportion_of_their_peaks() -> None:
     needs = {"chat": Need(5.0, (4.0, 8.0), 60.0), "code": Need(5.0, (2.0, 1.0), 60.0)}
-    found = search.static(0.2, needs, World().attempt)
+    found = search.static(mark(0.2), needs, World().attempt)
     assert found is not None
     assert found.settings == {"replicas of chat": 5.0, "replicas of code": 2.0}
 
@@ -48,17 +54,39 @@ def test_pools_keep_the_proportion_of_their_peaks() -> None:
 def test_what_no_fleet_attains_is_said_and_not_searched_for_ever() -> None:
     world = World()
     need = {"chat": Need(5.0, (0.5,) * 12, 60.0)}
-    assert search.static(0.9, need, world.attempt) is None
-    assert search.oracle(0.99, {"chat": Need(5.0, (0.5,) * 12, 60.0)}, 0.0, world.attempt) is None
+    assert search.static(mark(0.9), need, world.attempt) is None
+    assert search.oracle(mark(0.99), {"chat": Need(5.0, (0.5,) * 12, 60.0)}, 0.0, world.attempt) is None
     assert len(world.tried) < 20
 
 
 def test_the_oracles_margin_is_the_smallest_that_attains() -> None:
     world = World()
-    found = search.oracle(0.6, {"chat": Need(5.0, (4.0,) * 12, 60.0)}, 0.0, world.attempt)
+    found = search.oracle(mark(0.6), {"chat": Need(5.0, (4.0,) * 12, 60.0)}, 0.0, world.attempt)
     assert found is not None
     assert found.score.gpu_hours == 6.0
     assert 1.25 < found.settings["margin"] <= 1.5  # ceil(margin x 4) is 6
+
+
+@given(
+    offered=st.integers(1, 60), mine=st.tuples(st.integers(0, 60), st.integers(0, 60)),
+    other=st.tuples(st.integers(0, 60), st.integers(0, 60)), fate=st.integers(0, 60),
+)  # fmt: skip
+def test_nobody_reaches_the_mark_by_leaving_more_requests_open(
+    offered: int, mine: tuple[int, int], other: tuple[int, int], fate: int
+) -> None:
+    """Of `offered` requests each has (lost, open) ones. Whoever reaches the mark attains no less, with the open ones
+    left out, and when the same number of each's turns out good."""
+    (lost, waiting), (missed, left) = mine, other
+    if lost + waiting > offered or missed + left > offered:
+        return
+    governed = Share(offered - waiting, offered - waiting - lost, 0, waiting, {})
+    found = Share(offered - left, offered - left - missed, 0, left, {})
+    goal = search.Mark.of(governed)
+    assert goal.reached(governed)
+    if goal.reached(found):
+        if found.offered and governed.offered:
+            assert (found.attainment or 0.0) >= (governed.attainment or 0.0)
+        assert found.good + min(fate, left) >= governed.good + min(fate, waiting)
 
 
 def test_a_clairvoyant_asks_ahead_of_need_and_keeps_what_it_would_have_to_start_again() -> None:
