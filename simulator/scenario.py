@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from controller.core.params import Unit, param
-from simulator.engines import profile
+from simulator.doubts import doubts
+from simulator.engines import engine_spec, profile
 from simulator.foresight import Need, foresee
 from simulator.spec import FleetSpec
 from simulator.traffic import files
 from simulator.traffic.build import build
 from simulator.traffic.cast import SHEDDABLE
 from simulator.traffic.spec import Stream
+from simulator.traffic.volume import expected
 from simulator.world import World
 
 START = 1_767_571_200.0  # 2026-01-05 00:00 UTC, a Monday: when all scenarios begin
+MOST_REQUESTS = 50_000_000  # of one stream; a run of more would take hours and all memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,8 @@ class Event:
     end: float = param("when it ends, after the start", unit=Unit.DURATION, gt=0)
 
     def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise ValueError("name: is empty; write one")
         if self.end <= self.begin:
             raise ValueError("end: is not later than begin; write a later time")
 
@@ -69,7 +74,7 @@ class Scenario:
     version: int = param("format of this file: 1", ge=1, le=1)
     name: str = param("its name in reports")
     about: str = param("what it shows, for readers", "")
-    duration: float = param("how long it runs", unit=Unit.DURATION, ge=60)
+    duration: float = param("how long it runs", unit=Unit.DURATION, ge=60, le=31 * 86_400.0)
     warm_up: float = param("how much of the beginning is not scored", 60.0, unit=Unit.DURATION, ge=0)
     cool_down: float = param(
         "how much of the end is not scored, so that what arrived before has time to end", 60.0, unit=Unit.DURATION, ge=0
@@ -166,14 +171,29 @@ class Scenario:
                 for path, file in files.files(stream):
                     if not Path(file).is_file():
                         yield ("traffic", pool, number, *path), f"there is no file {file}", "check the path"
+                about = expected(stream, self.duration)
+                if about > MOST_REQUESTS:
+                    what = f"{stream.name!r} makes about {about:,.0f} requests, more than {MOST_REQUESTS:,}"
+                    yield ("traffic", pool, number), what, "lower rate, factor or duration"
                 for field, at in (("start", stream.start), ("end", stream.end)):
                     if at is not None and at > self.duration:
                         yield ("traffic", pool, number, field), "is after the end of the run", "write an earlier time"
         if not names:
             yield ("traffic",), "is empty", "add a stream of requests"
+        for name, spec in self.fleet.pools.items():
+            try:
+                engine_spec(spec)
+            except ValueError as error:  # as `isolation: mistake; mend`
+                field, _, said = str(error).partition(": ")
+                mistake, _, mend = said.partition("; ")
+                yield ("fleet", "pools", name, "limits", field), mistake, mend
         for number, disturbance in enumerate(self.fleet.disturbances):
             if disturbance.at >= self.duration:
                 yield ("fleet", "disturbances", number, "at"), "is after the end of the run", "write an earlier time"
+
+    def warnings(self) -> Iterator[str]:
+        """Sentences on what is allowed, but works nowhere."""
+        return doubts(self.fleet, self.traffic)
 
     def _streams(self) -> Sequence[Stream]:
         return [stream for streams in self.traffic.values() for stream in streams]

@@ -4,12 +4,14 @@ Plain frozen data, written by a person in a scenario file. Times are seconds; ti
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from controller.core.params import Unit, param
 from routing import strategies
 from routing.knobs import Knobs
+from routing.parameters import Value
 from simulator import library
 from simulator.cluster.disturbances import Disturbance
 from simulator.engine.spec import Adapters, Isolation
@@ -63,10 +65,15 @@ class LibraryEngine:
     engine: str = param("inference engine", "vllm")
 
     def __post_init__(self) -> None:
+        field = "model"
         try:
+            library.named("models", self.model)
+            field = "gpu"
+            library.named("gpus", self.gpu)
+            field = "model"
             library.find(self.model, self.gpu, self.tp, self.precision, self.engine)
         except library.NotInLibrary as error:
-            raise ValueError(f"model: {error}") from error
+            raise ValueError(f"{field}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +123,7 @@ class GatewaySpec:
     strategy: str = param("routing strategy", "least-loaded")
     parameters: dict[str, float | str | bool] = param("parameters of the strategy", {})
     knobs: Knobs = param("set-points of admission, queue, breaker and the rest; all off when not given", Knobs())
-    report_every: float = param("how often engines tell the gateway of their load", 1.0, unit=Unit.DURATION, gt=0)
+    report_every: float = param("how often engines tell the gateway of their load", 1.0, unit=Unit.DURATION, ge=0.01)
     report_lag: float = param("how old such a report is when it arrives", 0.0, unit=Unit.DURATION, ge=0)
     delay: float = param("network to a replica, there and back", 0.0, unit=Unit.DURATION, ge=0)
     jitter: float = param("what the network takes longer at times, evenly up to this", 0.0, unit=Unit.DURATION, ge=0)
@@ -125,17 +132,25 @@ class GatewaySpec:
     transfer_far: float = param("the same into another zone, seconds", 5e-5, ge=0)
 
     def __post_init__(self) -> None:
-        try:
-            strategies.make(self.strategy, self.parameters)
-        except ValueError as error:
-            raise ValueError(str(error) if str(error).startswith("strategy: ") else f"parameters: {error}") from error
+        _made("", self.strategy, self.parameters)
+        if self.knobs.strategy or self.knobs.parameters:
+            _made("knobs.", self.knobs.strategy or self.strategy, self.knobs.parameters)
+
+
+def _made(place: str, strategy: str, parameters: Mapping[str, Value]) -> None:
+    """Makes the strategy, to see that it can be. Raises ValueError as `place and field: mistake; mend`."""
+    try:
+        strategies.make(strategy, parameters)
+    except ValueError as error:
+        below = "" if str(error).startswith("strategy: ") else "parameters."
+        raise ValueError(f"{place}{below}{error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSpec:
     """Replicas of one model on one kind of hardware, and their gateway."""
 
-    replicas: int = param("replicas that serve at the start", ge=0)
+    replicas: int = param("replicas that serve at the start", ge=0, le=10_000)
     engine: LibraryEngine | ProfileEngine = param("what a replica runs", ProfileEngine())
     limits: EngineLimits = param("engine arguments", EngineLimits())
     life: LifeSpec = param("stage times", LifeSpec())
@@ -153,14 +168,14 @@ class PoolSpec:
     tenants: tuple[str, ...] = param("tenants that it serves; empty = all", ())
     canary: float | None = param("share of the traffic that its version should get", None, unit=Unit.RATIO, ge=0, le=1)
     gpus: int = param("GPUs of one replica", 1, ge=1)
-    quota: int | None = param("replicas that find a node at most; none = no limit", None, ge=0)
+    quota: int | None = param("replicas that find a node at most; none = no limit", None, ge=0, le=10_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSpec:
     """How the fleet is watched."""
 
-    interval: float = param("scrape interval", 15.0, unit=Unit.DURATION, gt=0)
+    interval: float = param("scrape interval", 15.0, unit=Unit.DURATION, ge=0.1)
     delay: float = param("until a scrape can be queried", 0.0, unit=Unit.DURATION, ge=0)
     jitter: float = param("what a scrape comes late at times, evenly up to this", 0.0, unit=Unit.DURATION, ge=0)
     missing: float = param("share of scrapes that fail", 0.0, unit=Unit.RATIO, ge=0, lt=1)
@@ -183,11 +198,12 @@ class FleetSpec:
     def __post_init__(self) -> None:
         for name, pool in self.pools.items():
             if pool.behind and (pool.behind not in self.pools or self.pools[pool.behind].behind):
-                raise ValueError(f"pools: {name}: {pool.behind!r} is no pool with a gateway; name one")
-            for route in pool.gateway.knobs.downgrade:
+                raise ValueError(f"pools.{name}.behind: {pool.behind!r} is no pool with a gateway; name one")
+            for number, route in enumerate(pool.gateway.knobs.downgrade):
                 if route.pool not in self.pools or route.pool == name:
-                    raise ValueError(f"pools: {name}: {route.pool!r} is no other pool to downgrade to; name one")
-        for one in self.disturbances:
+                    place = f"pools.{name}.gateway.knobs.downgrade.{number}.pool"
+                    raise ValueError(f"{place}: {route.pool!r} is no other pool to downgrade to; name one")
+        for number, one in enumerate(self.disturbances):
             if one.pool and one.pool not in self.pools:
                 known = ", ".join(self.pools)
-                raise ValueError(f"disturbances: {one.kind}: there is no pool {one.pool!r}; write one of {known}")
+                raise ValueError(f"disturbances.{number}.pool: there is no pool {one.pool!r}; write one of {known}")

@@ -59,6 +59,8 @@ def simulate(
     study = open_study(scenario, config)
     for sentence in idle(study.config):
         warn(f"{config or scenario}: {sentence}")
+    for sentence in study.scenario.warnings():
+        warn(f"{scenario}: {sentence}")
     if report is not None:
         to_file(report, "--report", scenario, config)
     kept = str(to_new_ledger(ledger, "--ledger")) if ledger is not None else ""

@@ -129,20 +129,39 @@ def choose(group: Group, value: object) -> Plugin:
         try:
             cls(settings)  # policies are pure, and check in the constructor what several parameters must agree on
         except ValueError as error:
-            raise BadParts([_own_words(error, config)]) from error
+            raise BadParts([_own_words(error, settings)]) from error
         except Exception as error:  # a stranger's mistake, which is no reason for a traceback
             what = f"{kind!r} cannot be made: {type(error).__name__}: {error}"
             raise BadParts([(("kind",), what, "tell its author")]) from error
     return Plugin(group, kind, settings)
 
 
-def _own_words(error: ValueError, config: type[Any]) -> tuple[Path, str, str]:
-    """A plug-in's own check, said as `field: mistake; mend` or shorter."""
-    text = str(error)
-    name, colon, rest = text.partition(": ")
-    path: Path = (name,) if colon and name in {field.name for field in dataclasses.fields(config)} else ()
-    mistake, _, mend = (rest if path else text).partition("; ")
+def _own_words(error: ValueError, whole: Any) -> tuple[Path, str, str]:
+    """A plug-in's own check, said as `field: mistake; mend` or shorter; `field` may be a dotted path into `whole`, a
+    dataclass or the mapping of its fields."""
+    path, rest = _place(str(error), whole)
+    mistake, _, mend = rest.partition("; ")
     return path, mistake, mend
+
+
+def _place(text: str, whole: Any) -> tuple[Path, str]:
+    """The place in `whole` that a sentence begins with, and the rest of it. Found from what is there, since names of
+    pools may have dots."""
+    members: Mapping[Any, Any] = {}
+    if dataclasses.is_dataclass(whole):
+        members = {field.name: getattr(whole, field.name, None) for field in dataclasses.fields(whole)}
+    elif isinstance(whole, Mapping):
+        members = whole
+    elif isinstance(whole, (tuple, list)):
+        members = dict(enumerate(whole))
+    for name, member in members.items():
+        if text.startswith(f"{name}: "):
+            return (name,), text[len(f"{name}: ") :]
+        if text.startswith(f"{name}."):
+            below, rest = _place(text[len(f"{name}.") :], member)
+            if below:
+                return (name, *below), rest
+    return (), text
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +284,7 @@ def _instance(config: type[Any], valid: BaseModel) -> Any:
     try:
         return config(**parts)
     except ValueError as error:
-        raise BadParts([_own_words(error, config)]) from error
+        raise BadParts([_own_words(error, parts)]) from error
 
 
 def _value(hint: Any, value: Any, path: Path, problems: list[tuple[Path, str, str]]) -> Any:

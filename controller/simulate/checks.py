@@ -10,7 +10,7 @@ from controller.core.model import Lever, Mode
 from controller.simulate.ports import Scenario
 from controller.simulate.verdicts import DEFAULT
 
-ENGINE = "vllm"  # whose metrics the twin shows
+ENGINES = ("vllm", "gaie")  # whose metrics the twin shows: those of its engines, and those of its gateway
 Mistake = tuple[Path, str, str]
 
 
@@ -29,9 +29,10 @@ def _config(scenario: Scenario, config: GovernorConfig, file: str) -> Iterator[M
         if name not in scenario.pools:
             yield place, f"{about}is not a pool of the fleet", nearest(name, scenario.pools)
             continue
-        if pool.engine != ENGINE:
+        if pool.engine not in ENGINES:
             where = place if file else (*place, "engine")
-            yield where, f"{about}the twin shows the metrics of {ENGINE}, not of {pool.engine}", f"write {ENGINE}"
+            known = " and ".join(ENGINES)
+            yield where, f"{about}the twin shows the metrics of {known}, not of {pool.engine}", f"write {ENGINES[0]}"
         if Lever.REPLICAS not in pool.levers and scenario.against.peers:
             yield place, f"{about}has no lever replicas, which the peers need for their bounds", "add it"
     if not any(pool.levers for pool in config.pools.values()):

@@ -152,6 +152,9 @@ class Scenario(Protocol):
     def contradictions(self) -> Iterable[tuple[tuple[str | int, ...], str, str]]:
         """(path, mistake, mend) of everything in it that does not go together."""
 
+    def warnings(self) -> Iterable[str]:
+        """Sentences on what is allowed, but works nowhere, as `place: what; mend`."""
+
     def world(
         self, seed: int, replicas: Mapping[str, int] | None = None, *, start: float = ..., traffic: bool = True
     ) -> World:

@@ -52,8 +52,8 @@ class EngineSpec:
         lanes = self.isolation
         if lanes is not None and lanes.short_seqs + lanes.long_seqs >= self.max_num_seqs:
             raise ValueError(
-                f"short_seqs and long_seqs together leave nothing of max_num_seqs ({self.max_num_seqs}) to share; "
-                "lower one of them"
+                f"isolation: short_seqs and long_seqs together leave nothing of max_num_seqs ({self.max_num_seqs}) to "
+                "share; lower one of them"
             )
 
     @property

@@ -16,6 +16,7 @@ from controller.core.params import Unit, param
 from simulator.traffic.chance import Floats
 
 _EDGE = 1e-9  # shorter than this is a jump
+MOST = 1e6  # the largest factor that may be written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class Step:
     kind: Literal["step"] = param("the shape", "step")
     at: float = param("when it jumps", unit=Unit.DURATION, ge=0)
     length: float | None = param("how long it stays; for good when not given", None, unit=Unit.DURATION, gt=0)
-    factor: float = param("what the rate is multiplied by; 0 stops the traffic", ge=0)
+    factor: float = param("what the rate is multiplied by; 0 stops the traffic", ge=0, le=MOST)
 
     def values(self, at: Floats) -> Floats:
         until = math.inf if self.length is None else self.at + self.length
@@ -42,8 +43,8 @@ class Ramp:
     kind: Literal["ramp"] = param("the shape", "ramp")
     at: float = param("when it begins", 0.0, unit=Unit.DURATION, ge=0)
     length: float = param("how long it takes", unit=Unit.DURATION, gt=0)
-    start: float = param("the factor before it", 1.0, ge=0)
-    factor: float = param("the factor after it", ge=0)
+    start: float = param("the factor before it", 1.0, ge=0, le=MOST)
+    factor: float = param("the factor after it", ge=0, le=MOST)
 
     def values(self, at: Floats) -> Floats:
         return np.interp(at, [self.at, self.at + self.length], [self.start, self.factor])
@@ -62,7 +63,7 @@ class Flash:
     rise: float = param("from the base rate to the top", 0.0, unit=Unit.DURATION, ge=0)
     hold: float = param("at the top", unit=Unit.DURATION, ge=0)
     fall: float = param("back to the base rate", 0.0, unit=Unit.DURATION, ge=0)
-    factor: float = param("what the rate is multiplied by at the top", ge=0)
+    factor: float = param("what the rate is multiplied by at the top", ge=0, le=MOST)
     every: float | None = param("it comes again after this; once when not given", None, unit=Unit.DURATION, ge=1)
 
     def __post_init__(self) -> None:
@@ -94,8 +95,8 @@ class Diurnal:
     kind: Literal["diurnal"] = param("the shape", "diurnal")
     period: float = param("length of the day", 86400.0, unit=Unit.DURATION, ge=10)
     peak_at: float = param("when the peak comes", 43200.0, unit=Unit.DURATION, ge=0)
-    peak: float = param("the factor at the peak", 1.6, ge=0)
-    trough: float = param("the factor half a day from the peak", 0.4, ge=0)
+    peak: float = param("the factor at the peak", 1.6, ge=0, le=MOST)
+    trough: float = param("the factor half a day from the peak", 0.4, ge=0, le=MOST)
 
     def values(self, at: Floats) -> Floats:
         wave = np.cos(2 * np.pi * (at - self.peak_at) / self.period)
@@ -111,8 +112,8 @@ class Sawtooth:
 
     kind: Literal["sawtooth"] = param("the shape", "sawtooth")
     period: float = param("from one low to the next", unit=Unit.DURATION, ge=1)
-    low: float = param("the lowest factor", 0.5, ge=0)
-    high: float = param("the highest factor", 1.5, ge=0)
+    low: float = param("the lowest factor", 0.5, ge=0, le=MOST)
+    high: float = param("the highest factor", 1.5, ge=0, le=MOST)
     rising: float = param(
         "share of the period in which it climbs; 100% falls back at once", 0.5, unit=Unit.RATIO, ge=0, le=1
     )
@@ -133,7 +134,7 @@ class Point:
     """One point of a piecewise shape."""
 
     at: float = param("when", unit=Unit.DURATION, ge=0)
-    factor: float = param("what the rate is multiplied by then", ge=0)
+    factor: float = param("what the rate is multiplied by then", ge=0, le=MOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,31 @@ def test_the_small_scenario_is_good(tmp_path: Path) -> None:
         ("events.0.begin", "30s", "events[0].begin", "lies in the part that is not scored", "begin later"),
         ("fleet.disturbances", [{"kind": "crash", "pool": "chat", "at": "6m"}], "fleet.disturbances[0].at",
          "is after the end of the run", "earlier"),
+        ("events.0.name", "", "events[0].name", "is empty", "write one"),
+        ("fleet.pools.chat.gateway", {"knobs": {"strategy": "nope"}}, "fleet.pools.chat.gateway.knobs.strategy",
+         "'nope' is unknown", "round-robin"),
+        ("fleet.pools.chat.gateway", {"knobs": {"strategy": "hybrid", "parameters": {"zz": 1}}},
+         "fleet.pools.chat.gateway.knobs.parameters.zz", "is not a parameter", "cache_tokens"),
+        ("fleet.pools.chat.gateway", {"knobs": {"parameters": {"zz": 1}}},
+         "fleet.pools.chat.gateway.knobs.parameters.zz", "is not a parameter", "write one of"),
+        ("fleet.pools.chat.limits", {"max_num_seqs": 2, "isolation": {"short_seqs": 1, "long_seqs": 1}},
+         "fleet.pools.chat.limits.isolation", "leave nothing of max_num_seqs (2) to share", "lower one of them"),
+        ("fleet.pools.chat.limits", {"isolation": {"short_seqs": 8, "long_seqs": 8}},
+         "fleet.pools.chat.limits.isolation", "leave nothing of max_num_seqs (16) to share", "lower one of them"),
+        ("fleet.pools.chat.behind", "nope", "fleet.pools.chat.behind", "'nope' is no pool with a gateway", "name one"),
+        ("fleet.disturbances", [{"kind": "crash", "pool": "nope", "at": "2m"}], "fleet.disturbances[0].pool",
+         "there is no pool 'nope'", "chat"),
+        ("fleet.pools.chat.engine", {"kind": "library", "model": "llama-3.1-8b", "gpu": "H999"},
+         "fleet.pools.chat.engine.gpu", "H999 is not in the library", ""),
+        ("duration", "1000d", "duration", "1000d is out of bounds", "at most 31d"),
+        ("fleet.prometheus.interval", "1ms", "fleet.prometheus.interval", "1ms is out of bounds", "at least 100ms"),
+        ("fleet.pools.chat.gateway", {"report_every": "1ns"}, "fleet.pools.chat.gateway.report_every",
+         "1ns is out of bounds", "at least 10ms"),
+        ("fleet.pools.chat.replicas", 1_000_000, "fleet.pools.chat.replicas", "is out of bounds", "at most 10000"),
+        ("fleet.pools.chat.quota", 1_000_000, "fleet.pools.chat.quota", "is out of bounds", "at most 10000"),
+        ("traffic.chat.0.shapes.0.factor", 1e9, "traffic.chat[0].shapes[0].factor", "is out of bounds", "at most"),
+        ("traffic.chat.0.shapes", [{"kind": "step", "at": "2m", "factor": 1e6}], "traffic.chat[0]",
+         "'web' makes about 480,000,240 requests, more than 50,000,000", "lower rate, factor or duration"),
         ("governor", 7, "governor", "is neither a path nor a config", "path"),
         ("governor.pools.chat.engine", "sglang", "governor.pools.chat.engine", "the metrics of vllm", "write vllm"),
         ("governor.pools.chat.levers.replicas.max", "x", "governor.pools.chat.levers.replicas.max",
@@ -82,6 +107,53 @@ def test_a_pool_that_the_fleet_does_not_have_is_named_where_the_config_stands(tm
     by_path = changed(SMALL, "governor", "governor.yaml")
     with pytest.raises(ConfigError, match=r"governor: pool chatt of governor\.yaml: is not a pool of the fleet"):
         open_study(written(tmp_path, by_path))
+
+
+def test_a_pool_with_a_dot_in_its_name_is_still_found(tmp_path: Path) -> None:
+    pool = {**SMALL["fleet"]["pools"]["chat"], "behind": "nope"}
+    found = problems(tmp_path, ("fleet.pools", {**SMALL["fleet"]["pools"], "llama-3.1": pool}))
+    assert found == [("fleet.pools.llama-3.1.behind", "'nope' is no pool with a gateway", "name one")]
+
+
+def test_a_trace_that_is_multiplied_beyond_reason_is_refused_before_it_runs(tmp_path: Path) -> None:
+    rows = "".join(f"{number / 1000:.3f},a,10,10\n" for number in range(1001))
+    (tmp_path / "t.csv").write_text("arrival_s,tenant,input_tokens,output_tokens\n" + rows, encoding="utf-8")
+    trace = {"kind": "requests", "name": "t", "file": "t.csv", "factor": 1000, "end": "100s"}
+    open_study(written(tmp_path, changed(SMALL, "traffic.chat", [trace])))  # 1,001,000 are no mistake
+    (found,) = problems(tmp_path, ("traffic.chat", [{**trace, "repeat": True}]))
+    assert found[0] == "traffic.chat[0]"
+    assert "'t' makes about 100,100,000 requests" in found[1]
+
+
+def test_what_cannot_work_is_said_but_not_refused(tmp_path: Path) -> None:
+    def said(*changes: tuple[str, Any]) -> list[str]:
+        data = SMALL
+        for path, value in changes:
+            data = changed(data, path, value)
+        return list(open_study(written(tmp_path, data)).scenario.warnings())
+
+    assert said() == []
+    crash = {"kind": "crash", "pool": "chat", "at": "2m"}
+    (late,) = said(("fleet.disturbances", [crash, {**crash, "replica": 1}, {**crash, "share": "50%"}]))
+    assert late.startswith("fleet.disturbances[1].replica: pool chat has 1 replicas at the start")
+    (prompts,) = said(("fleet.pools.chat.role", "prefill"))
+    assert prompts.startswith("fleet.pools.chat.role: ")
+    assert "no request is answered" in prompts
+    (answers,) = said(("fleet.pools.chat.role", "decode"))
+    assert "they do it themselves" in answers
+    other = {**SMALL["fleet"]["pools"]["chat"], "role": "decode", "behind": "chat", "model_name": "chat"}
+    assert said(("fleet.pools.chat.role", "prefill"), ("fleet.pools.other", other)) == []
+    (closed,) = said(("fleet.pools.chat.gateway", {"knobs": {"concurrency": {"limit": 0}}}))
+    assert "knobs.concurrency.limit: 0 lets no request through" in closed
+    (stranger,) = said(("traffic.chat.0.model", "caht"))
+    assert stranger == "traffic.chat[0].model: no pool behind this gateway serves 'caht'; write one of chat"
+    (tenant,) = said(("traffic.chat.0.tenants", [{"name": "a"}, {"name": "b", "model": "caht"}]))
+    assert tenant.startswith("traffic.chat[0].tenants[1].model: ")
+
+
+def test_a_pool_can_be_watched_at_its_gateway(tmp_path: Path) -> None:
+    study = open_study(written(tmp_path, changed(SMALL, "governor.pools.chat.engine", "gaie")))
+    assert study.config.pools["chat"].engine == "gaie"
 
 
 def test_several_mistakes_are_told_at_once(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_prompts_that_do_not_fit_the_memory_together_kill_the_process() -> None:
 
 
 def test_a_disturbance_of_a_pool_that_is_not_there_is_refused_with_the_mend() -> None:
-    with pytest.raises(ValueError, match="crash: there is no pool 'chta'; write one of chat"):
+    with pytest.raises(ValueError, match=r"disturbances\.0\.pool: there is no pool 'chta'; write one of chat"):
         fleet(disturbances=(Crash(at=1.0, pool="chta"),))
 
 

@@ -46,7 +46,7 @@ CHAT = {"replicas": 2}
         ),
         (
             {"pools": {"chat": {**CHAT, "gateway": {"strategy": "hybrid", "parameters": {"spam": 1}}}}},
-            ("pools", "chat", "gateway", "parameters"), "spam: is not a parameter", None,
+            ("pools", "chat", "gateway", "parameters", "spam"), "is not a parameter", None,
         ),
         (
             {"pools": {"chat": {**CHAT, "gateway": {"knobs": {"queue": {"length": -1}}}}}},
@@ -62,15 +62,16 @@ CHAT = {"replicas": 2}
         ),
         (
             {"pools": {"chat": CHAT, "spot": {**CHAT, "behind": "caht"}}},
-            ("pools",), "spot: 'caht' is no pool with a gateway", "name one",
+            ("pools", "spot", "behind"), "'caht' is no pool with a gateway", "name one",
         ),
         (
             {"pools": {"chat": {**CHAT, "gateway": {"knobs": {"downgrade": [{"pool": "tiny"}]}}}}},
-            ("pools",), "chat: 'tiny' is no other pool to downgrade to", "name one",
+            ("pools", "chat", "gateway", "knobs", "downgrade", 0, "pool"),
+            "'tiny' is no other pool to downgrade to", "name one",
         ),
         (
             {"pools": {"chat": CHAT}, "disturbances": [{"kind": "hang", "at": "1m", "pool": "chta"}]},
-            ("disturbances",), "hang: there is no pool 'chta'", "write one of chat",
+            ("disturbances", 0, "pool"), "there is no pool 'chta'", "write one of chat",
         ),
         (
             {"pools": {"chat": CHAT}, "prometheus": {"interval": "5s", "jitter": "6s"}},
