@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.terminal import out
+from controller.cli.terminal import out, warn
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +32,8 @@ def serve_fleet(
     from controller.simulate.load import open_study
 
     study = open_study(scenario)
+    for sentence in study.scenario.warnings():
+        warn(f"{scenario}: {sentence}")
     start = time.time()
     world = study.scenario.world(seed, start=start, traffic=traffic)
 
