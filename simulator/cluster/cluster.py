@@ -72,7 +72,6 @@ class Cluster:
         self._agenda, self._truth, self._watcher = agenda, truth, watcher
         self._seed = seed
         self._engine_of = engine_of
-        self._prometheus = spec.prometheus
         self.gpus = spec.gpus
         self.pools = {
             name: Pool(name, pool, place, pool.replicas, pool.version, pool.quota)
