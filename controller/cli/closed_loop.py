@@ -42,7 +42,7 @@ def closed(
         for line in lines(answer):
             out().print(line, soft_wrap=True)
     if report is not None:
-        _report(report, answer, quiet=as_json)
+        write(report, answer, quiet=as_json)
 
 
 def lines(answer: Answer) -> Iterator[str]:
@@ -149,8 +149,8 @@ def _numbers(run: Run) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _report(path: Path, answer: Answer, *, quiet: bool) -> None:
-    """The report of a simulation, on the twin with the fitted step times."""
+def write(path: Path, answer: Answer, *, quiet: bool) -> None:
+    """The report of a simulation on the twin with the fitted step times, with the answer before it."""
     from controller.simulate.board import board
     from controller.simulate.crew import Results
     from controller.simulate.report import write_report
@@ -158,8 +158,9 @@ def _report(path: Path, answer: Answer, *, quiet: bool) -> None:
     nominal = [pair for pair in answer.pairs if pair.slower == 1.0]
     runs = {name: tuple(getattr(pair, name) for pair in nominal) for name in (GOVERNOR, RECORDED)}
     results = Results((GOVERNOR, RECORDED), tuple(pair.seed for pair in nominal), runs)
+    remarks = (*lines(answer), "", "Table and plots below: the twin with the fitted step times alone.")
     try:
-        size = write_report(path, answer.study, board(answer.study.scenario, results), results)
+        size = write_report(path, answer.study, board(answer.study.scenario, results), results, remarks)
     except OSError as error:
         raise InputError(f"--report {path}: cannot be written: {error.strerror}") from error
     (err() if quiet else out()).print(f"\nReport: {path} ({size / 1024:,.0f} KiB)", soft_wrap=True)

@@ -51,6 +51,7 @@ def simulate(
     from controller.simulate.board import board
     from controller.simulate.checks import idle
     from controller.simulate.crew import Progress, run_all
+    from controller.simulate.jobs import GOVERNOR
     from controller.simulate.lines import simulation_json
     from controller.simulate.live import LiveView
     from controller.simulate.load import open_study
@@ -76,6 +77,8 @@ def simulate(
                 progress = Progress(view.frame, view.done, frames=True)
                 results = run_all(study, chosen, cores=workers, progress=progress, ledger=kept)
     scores = board(study.scenario, results)
+    if not any(run.score.all.offered for run in results.of(GOVERNOR)):
+        warn(f"{scenario}: no request arrived in the part that is scored, so nothing was attained or missed")
     if as_json:
         write_line(sys.stdout, simulation_json(study, scores, results))
     else:

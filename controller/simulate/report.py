@@ -1,5 +1,6 @@
 """The HTML report of a simulation: one file that needs nothing else."""
 
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,16 @@ ROWS = 200  # decisions that are listed
 TENANTS = 30
 
 
-def write_report(path: Path, study: Study, board: Board, results: Results) -> int:
-    """Write the report and return its size in bytes. Raises OSError when it cannot be written."""
-    text = render(study, board, results)
+def write_report(path: Path, study: Study, board: Board, results: Results, remarks: Sequence[str] = ()) -> int:
+    """Write the report and return its size in bytes; `remarks` are lines that stand before all else. Raises OSError
+    when it cannot be written."""
+    text = render(study, board, results, remarks)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return len(text.encode())
 
 
-def render(study: Study, board: Board, results: Results) -> str:
+def render(study: Study, board: Board, results: Results, remarks: Sequence[str] = ()) -> str:
     """The report as text."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     own, shared = files("controller.simulate"), files("controller.rehearse")
@@ -45,6 +47,7 @@ def render(study: Study, board: Board, results: Results) -> str:
     return template.render(
         title=f"{scenario.name}: Governor on the fleet twin",
         about=scenario.about,
+        remarks="\n".join(remarks),
         facts=f"{duration(scenario.duration)} of virtual time, scored from {scored}; a decision every "
         f"{duration(study.config.interval)}. {_promises(study)}",
         seeds=len(results.seeds),

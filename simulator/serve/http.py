@@ -28,6 +28,7 @@ from simulator.watch.kube_state import INSTANCE, JOB
 from simulator.watch.page import labels
 from simulator.watch.text import exposition
 
+AHEAD = 60.0  # seconds that the clock of who gives orders may be fast
 MOST = 1000  # replicas of a pool that an order may ask for; each has a port
 FARTHEST = 2000  # ports above the fleet's own that are tried
 PACE = 0.01  # seconds between two looks at the twin
@@ -303,10 +304,10 @@ class FleetServer:
             return _refusal(str(bad), "BadRequestError", 400)
         pool, lever, value, at = (order.get(name) for name in ("pool", "lever", "value", "at"))
         known = self._twin.fleet.cluster.pools
-        if pool not in known or lever != "replicas":
+        if not isinstance(pool, str) or pool not in known or lever != "replicas":
             return _refusal(f"there is no {pool}/{lever}; pools are {', '.join(known)}", "NotFoundError", 404)
-        if not _is_number(at):
-            return _refusal("at must be when the order was given, unix seconds", "BadRequestError", 400)
+        if not _is_number(at) or at > self._now() + AHEAD:  # a later one would make all honest ones old
+            return _refusal("at must be when the order was given, unix seconds, not later", "BadRequestError", 400)
         if not _is_number(value) or not 0 <= value <= MOST or value != int(value):
             return _refusal(f"value must be a whole number of replicas, 0 to {MOST}", "BadRequestError", 422)
         if at >= self._written.get(pool, at):

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,17 @@ def test_a_twin_that_does_not_queue_where_the_fleet_did_gives_no_answer(flooded:
     from controller.cli.closed_loop import verdict
 
     assert verdict(flooded.pairs, blind.unlike).startswith("It cannot be told: the twin of chat")
+
+
+def test_a_report_that_shows_gains_without_what_they_are_worth(flooded: closed_loop.Answer, tmp_path: Path) -> None:
+    from controller.cli.closed_loop import lines, write
+
+    write(tmp_path / "report.html", flooded, quiet=True)
+    shown = (tmp_path / "report.html").read_text(encoding="utf-8")
+    said = list(lines(flooded))
+    assert any("it is off by" in line for line in said)
+    assert any(line.startswith("It would have helped") for line in said)
+    assert all(escape(line) in shown for line in said)
 
 
 def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
