@@ -5,6 +5,7 @@ each `sent`, whatever the end. It tells of replicas by `joined` and `left`, and 
 `evicted`, if their engines tell. No hook is needed for a pick to be right; they make it good.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
@@ -82,7 +83,7 @@ class NoParameters:
     """Nothing to tune."""
 
 
-class Base(Generic[P]):
+class Base(ABC, Generic[P]):
     """What strategies share: closed replicas are left out, picks are counted, hooks do nothing unless overridden."""
 
     Parameters: ClassVar[type[Any]]
@@ -121,9 +122,9 @@ class Base(Generic[P]):
             self._refused += 1
         return choice
 
+    @abstractmethod
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
         """The law itself; `replicas` are open, and at least one."""
-        raise NotImplementedError
 
     def rotated(self, replicas: list[Replica]) -> list[Replica]:
         """The same replicas from another start each time, so that ties do not all go to the first."""
