@@ -20,6 +20,7 @@ class Lever(StrEnum):
     WEIGHT = "weight"
     BREAKER = "breaker"
     TENANT_CAP = "tenant_cap"
+    ADMISSION = "admission"
     DOWNGRADE = "downgrade"
 
 
@@ -34,7 +35,8 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Target:
-    """One scalar that an actuator can set. `member` names the replica or tenant, "" for the pool itself."""
+    """One scalar that an actuator can set. `member` is "" for the pool itself, else whose value it is: of a replica
+    (weight, breaker), a tenant (tenant_cap), a set-point of the gate (admission), a receiving pool (downgrade)."""
 
     pool: str
     lever: Lever
@@ -126,10 +128,12 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class PoolReadings(Scope):
-    """Readings of a pool, of its replicas and tenants, and the attainment of each objective by its name."""
+    """Readings of a pool, of its replicas, tenants and request classes, and the attainment of each objective by its
+    name."""
 
     replicas: Mapping[str, Scope] = field(default_factory=dict)
     tenants: Mapping[str, Scope] = field(default_factory=dict)
+    classes: Mapping[str, Scope] = field(default_factory=dict)
     attainment: Mapping[str, Reading] = field(default_factory=dict)
     burn: Mapping[str, Mapping[str, Reading]] = field(default_factory=dict)  # objective -> window -> burn rate
     roles: Mapping[str, str] = field(default_factory=dict)

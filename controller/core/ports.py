@@ -12,6 +12,7 @@ from controller.core.facts import Fact
 from controller.core.model import Applied, Decision, Lever, PoolReadings, Proposal, Target, TargetState, Tick
 from controller.core.observation import Observation
 from controller.core.slo import Objective
+from controller.core.tenancy import ClassRules, TenantRules
 
 S = TypeVar("S")
 
@@ -79,7 +80,9 @@ class Estimate:
     """What has been learned of a pool. Replica-equivalents: one warm replica at its operating point is 1.
 
     `demand` now and `forecast` at `horizon` seconds are None while they cannot be known. `unit_rate` is what one
-    replica serves at its operating point, requests/s. `trusted` says whether the numbers may justify lowering.
+    replica serves at its operating point, requests/s, `unit_tokens` the same in tokens/s (prompt and answer),
+    `unit_sequences` how many requests it then holds. `flows` and `classes` are the demand of each tenant and of each
+    request class, where they are told apart. `trusted` says whether the numbers may justify lowering.
     """
 
     offered: float | None = None  # requests/s, unique, net of retries
@@ -87,6 +90,10 @@ class Estimate:
     forecast: float | None = None
     backlog: float = 0.0  # replica-equivalents that drain the queue in the drain time
     unit_rate: float | None = None
+    unit_tokens: float | None = None
+    unit_sequences: float | None = None
+    flows: Mapping[str, float] = field(default_factory=dict)
+    classes: Mapping[str, float] = field(default_factory=dict)
     hit_rate: float | None = None
     kappa: float = 1.0
     horizon: float = 0.0  # seconds until a replica asked for now is warm
@@ -99,17 +106,28 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Supply and demand of a pool in replica-equivalents. `carried` serves now, `arriving` is on its way."""
+    """Supply and demand of a pool in replica-equivalents. `demand` is all that is offered, at the cost that it has in
+    this pool, whatever relief is given: so it does not fall when a lever helps. `carried` is what serves now at its
+    operating point (ejected and cold replicas are not in it), `arriving` what was asked for and is on its way, `ahead`
+    the demand at the horizon. `by_flow` and `by_class` are the parts of tenants and request classes, where told;
+    `room` how much more each receiving pool could take now, and `exchange` what one replica-equivalent of this pool's
+    work costs there, by receiving pool."""
 
     demand: float
     carried: float
     arriving: float = 0.0
-    ahead: float = 0.0  # demand at the horizon
+    ahead: float = 0.0
+    by_flow: Mapping[str, float] = field(default_factory=dict)
+    by_class: Mapping[str, float] = field(default_factory=dict)
+    room: Mapping[str, float] = field(default_factory=dict)
+    exchange: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What relief is still wanted when this policy is asked: `left` replica-equivalents, until (unix seconds)."""
+    """What relief is still wanted when this policy is asked: `left` replica-equivalents, 0 while the pool carries its
+    demand or higher rungs of the ladder relieve it of the rest; `until` unix seconds, when capacity asked for now would
+    be warm."""
 
     balance: Balance
     left: float
@@ -118,13 +136,16 @@ class Brief:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that a policy may look at: its pool, its targets, what was learned, and the limits."""
+    """All that a policy may look at: its pool, its targets, what was learned, the limits, and what tenants and request
+    classes were promised."""
 
     tick: Tick
     pool: PoolReadings
     targets: Mapping[Target, TargetState]
     limits: Mapping[Target, Limits]
     estimate: Estimate
+    tenants: Mapping[str, TenantRules] = field(default_factory=dict)
+    classes: Mapping[str, ClassRules] = field(default_factory=dict)
 
 
 class Policy(Protocol[S]):
@@ -181,10 +202,13 @@ class Actuator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What assembly tells an actuator about its place: the targets it owns, and who we are."""
+    """What assembly tells an actuator about its place: the targets it owns, and who we are. Of a lever whose members
+    are replicas, `targets` is empty: it owns all of `pool` and `lever`, as they come and go."""
 
     targets: tuple[Target, ...]
     identity: str = "inference-governor"
+    pool: str = ""
+    lever: Lever = Lever.REPLICAS
 
 
 class ActuatorError(Exception):

@@ -1,10 +1,12 @@
 """What the user allows a lever to do, in core terms. Assembly makes these from the config; durations in seconds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.core.model import Lever, Mode, Target
 from controller.core.ports import Limits
 from controller.core.slo import Objective
+from controller.core.tenancy import ClassRules, TenantRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +22,23 @@ class Rate:
         return max(quantum, self.amount * current) if self.relative else self.amount
 
 
+# Whether lowering the value is the relaxing direction. Of capacity and of what is sent elsewhere it is; a weight, a cap
+# and a gate relax by rising.
+RELAX_DOWN: Mapping[Lever, bool] = {
+    Lever.REPLICAS: True, Lever.WEIGHT: False, Lever.BREAKER: False, Lever.TENANT_CAP: False, Lever.ADMISSION: False,
+    Lever.DOWNGRADE: True,
+}  # fmt: skip
+# Levers whose members are the replicas that are seen, so that they come and go.
+PER_REPLICA = frozenset({Lever.WEIGHT, Lever.BREAKER})
+
+
 @dataclass(frozen=True, slots=True)
 class LeverRules:
-    """Rules of one lever. `stabilise` is the window over whose highest need the value may fall; `give_up` the age at
-    which pending capacity is no longer waited for; `every` the seconds between decisions of this lever."""
+    """Rules of one lever. `members` are those of its targets that are known beforehand (tenants, set-points,
+    receiving pools); `stabilise` is the window over whose most protective wish the value may relax; `give_up` the age
+    at which pending capacity is no longer waited for; `every` the seconds between decisions of this lever; `expiry` the
+    seconds after which the target itself should drop a value that is not neutral, 0 = never; `group` the largest share
+    of the members that may be taken out at once (weight, breaker)."""
 
     lever: Lever
     policy: str
@@ -38,12 +53,20 @@ class LeverRules:
     stabilise: float = 300.0
     settle: float = 0.0
     give_up: float = 900.0
-    relax_down: bool = True  # whether lowering the value is the relaxing direction (capacity); False for sheds
+    members: tuple[str, ...] = ("",)
+    expiry: float = 0.0
+    group: float = 0.2
+
+    @property
+    def relax_down(self) -> bool:
+        """Whether lowering the value is the relaxing direction."""
+        return RELAX_DOWN[self.lever]
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRules:
-    """One pool: its objectives, its levers in the order of the ladder, and what a replica weighs in budgets."""
+    """One pool: its objectives, its levers in the order of the ladder, what a replica weighs in budgets, its tenants
+    and request classes. `targets` are those that are known beforehand; replicas come and go."""
 
     pool: str
     objectives: tuple[Objective, ...]
@@ -51,6 +74,8 @@ class PoolRules:
     targets: tuple[Target, ...]
     weight: float = 1.0  # GPUs of one replica
     window: float = 60.0
+    tenants: Mapping[str, TenantRules] = field(default_factory=dict)
+    classes: Mapping[str, ClassRules] = field(default_factory=dict)
 
     def of(self, target: Target) -> LeverRules:
         return next(rules for rules in self.levers if rules.lever == target.lever)

@@ -60,6 +60,16 @@ def step_time(profile: Profile, shape: Shape, n: float, kappa: float = 1.0) -> f
     return kappa * max(profile.a + per_sequence(profile, shape) * n, (profile.host + _prefill(profile, shape)) * n)
 
 
+def work(profile: Profile, shape: Shape, kappa: float, at: float | None) -> float:
+    """Replica-seconds that one request takes of a replica whose step may last `at` seconds; with None, of one whose
+    steps cost nothing by themselves. Requests of every shape add up in it, so a tenant with long prompts is charged
+    for them."""
+    own = kappa * per_sequence(profile, shape) * max(shape.output, 1.0)
+    if at is None:
+        return own
+    return own / max(1.0 - kappa * profile.a / at, 0.05)
+
+
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """One replica at its operating point: sequences, requests per second, and what limits it."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controller.core import guards
 from controller.core.guards import GuardState
-from controller.core.model import Mode, Outcome, Pending, Phase, TargetState
+from controller.core.model import Lever, Mode, Outcome, Pending, Phase, TargetState
 from controller.core.ports import Limits
 from controller.core.reading import State, ok
 from controller.core.rules import LeverRules, Rate
@@ -221,7 +221,7 @@ def test_a_slow_lever_waits_for_its_turn_to_relax_and_never_to_protect() -> None
 
 
 def test_a_shed_relaxes_upwards_and_every_guard_turns_with_it() -> None:
-    shed = replace(RULES, relax_down=False, rate_up=None, rate_down=None)
+    shed = replace(RULES, lever=Lever.TENANT_CAP, rate_up=None, rate_down=None)
     made = case(rules=shed, pool=healthy(queue_depth=ok(3.0)))
 
     assert run(made, 12.0) == (10.0, Why.WORK_WAITING)
