@@ -1,6 +1,6 @@
 """The standing concurrency cap: requests beyond what the engines can run wait in the gateway, where order can be kept.
 
-    share of a replica = per_slot · slots · min(weight, 1)          in service; 0 when it drains or is out
+    share of a replica = min( per_slot · slots, per_replica ) · min(weight, 1)      in service; 0 when it drains or is out
     cap                = min( limit, max(1, floor( Σ share )) )     requests
     Σ (uncached prompt + expected answer / 2) in flight  <  kv · Σ kv_tokens · min(weight, 1)
 
@@ -9,7 +9,8 @@ behind whatever came before. The second line holds where memory is the limit and
 request holds on the average of its life. A replica that is ramped up or half broken counts with its weight, one
 that only prefills not at all. While anything is in service one request may always go. What a replica has above its
 reduced share, because it drains or was slowed down, does not count against the others: they would idle until it is
-done. A replica that does not tell its slots or its memory makes that sum unknown, and the other limits hold.
+done. A replica that does not tell its slots or its memory makes that sum unknown, and the other limits hold;
+`per_replica` asks for no slots.
 """
 
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ class Cap:
     def set(self, knobs: Concurrency, replicas: Iterable[Replica]) -> None:
         """All replicas, also those that are not in service."""
         self.limit = inf if knobs.limit is None else float(knobs.limit)
-        slots = inf if knobs.per_slot is None else 0.0
+        slots = inf if knobs.per_slot is None and knobs.per_replica is None else 0.0
         kv = inf if knobs.kv is None else 0.0
         self._reduced, serving = [], False
         for replica in replicas:
@@ -43,10 +44,11 @@ class Cap:
             part = 0.0 if replica.draining else min(replica.weight, 1.0)
             if part > 0.0:
                 serving = True
-                slots += inf if replica.slots is None else (knobs.per_slot or 0.0) * replica.slots * part
+                slots += _share(knobs, replica) * part
                 kv += inf if replica.kv_tokens is None else (knobs.kv or 0.0) * replica.kv_tokens * part
             if part < 1.0:
-                self._reduced.append((replica, part * (knobs.per_slot or 1.0) * (replica.slots or 0)))
+                share = _share(knobs, replica)
+                self._reduced.append((replica, part * (share if share < inf else float(replica.slots or 0))))
         self.slots = slots if slots == inf else max(1.0, floor(slots)) if serving else 0.0
         self.kv = kv
 
@@ -67,3 +69,9 @@ class Cap:
         if self.kv < inf and inflight and tokens > 0.0:
             requests = min(requests, max(1.0, self.kv * inflight / tokens))
         return requests
+
+
+def _share(knobs: Concurrency, replica: Replica) -> float:
+    """Requests that a replica of full weight counts for; infinite where nothing limits it."""
+    slots = inf if knobs.per_slot is None or replica.slots is None else knobs.per_slot * replica.slots
+    return slots if knobs.per_replica is None else min(slots, knobs.per_replica)

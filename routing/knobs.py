@@ -50,6 +50,9 @@ class Concurrency:
     per_slot: float | None = _knob(
         "requests per sequence slot of the replicas in service; 1 is the standing cap", None, gt=0
     )
+    per_replica: float | None = _knob(
+        "requests per replica in service; holds also where a replica does not tell its slots", None, gt=0
+    )
     kv: float | None = _knob(
         "memory that requests may hold on average, per KV token of the replicas in service; 0.9 is a good value",
         None,

@@ -132,6 +132,28 @@ def test_slots_that_nobody_tells_are_no_cap_of_zero() -> None:
     assert cap(Concurrency(per_slot=1.0, limit=7), replicas(64, None)) == 7
 
 
+def test_a_cap_in_requests_per_replica_holds_beside_the_slots_and_without_them() -> None:
+    """The controller learns how many requests a replica holds; it must not have to know how many slots there are."""
+    assert cap(Concurrency(per_replica=20.5), replicas(64, 32)) == 41
+    assert cap(Concurrency(per_replica=40.0, per_slot=1.0), replicas(64, 32)) == 72
+    assert cap(Concurrency(per_replica=20.0), replicas(64, None)) == 40
+    assert cap(Concurrency(per_replica=20.0, limit=7), replicas(64, None)) == 7
+    assert cap(Concurrency(per_replica=20.0), replicas(64, weight=0.25)) == 5
+    assert cap(Concurrency(per_replica=0.5), replicas(64)) == 1
+    assert cap(Concurrency(per_replica=20.0), replicas()) == 0
+
+
+def test_a_replica_that_drains_does_not_fill_a_cap_per_replica_either() -> None:
+    drains, serves = replicas(8, None)
+    drains.draining, drains.inflight, serves.inflight = True, 8, 3
+    made = Cap()
+    made.set(Concurrency(per_replica=4.0), [drains, serves])
+
+    assert not made.full(11, 0.0)
+    serves.inflight = 4
+    assert made.full(12, 0.0)
+
+
 def test_what_a_replica_still_has_while_it_drains_does_not_stop_the_others() -> None:
     drains, serves = replicas(8, 8)
     drains.draining, drains.inflight, serves.inflight = True, 8, 7
