@@ -1,7 +1,7 @@
 """The standing concurrency cap: requests beyond what the engines can run wait in the gateway, where order can be kept.
 
-    share of a replica = min( per_slot · slots, per_replica ) · min(weight, 1)      in service; 0 when it drains or is out
-    cap                = min( limit, max(1, floor( Σ share )) )     requests
+    share of a replica = min(per_slot · slots, per_replica) · min(weight, 1)    in service; 0 when it drains or is out
+    cap                = min( limit, max(1, floor( Σ share )) )                 requests
     Σ (uncached prompt + expected answer / 2) in flight  <  kv · Σ kv_tokens · min(weight, 1)
 
 Inside an engine a request that waits can be neither reordered nor given to another replica, and a critical one waits

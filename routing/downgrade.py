@@ -1,7 +1,10 @@
 """Downgrade: a share of requests goes to a smaller model, by consent of its tenant and class.
 
-The first rule that fits a request decides. Its share is taken without chance, by tenant and class, so that each of them
-gives its part and a rehearsal repeats.
+    P(pool i) = share_i          of the requests that fit its rule, as far as those before it left any
+
+Rules for different pools add up, so that a controller may fill one pool and then the next; of the rules for one pool
+the first that fits a request counts. A share is taken without chance, by tenant and class, so that each of them gives
+its part and a rehearsal repeats: pool i takes share_i / (1 - shares before it) of what the pools before it left.
 """
 
 from collections.abc import Iterable
@@ -11,6 +14,7 @@ from routing.model import Request
 from routing.thinning import Thinner
 
 EVERYBODY = "*"
+NOTHING = 1e-9  # of the requests; what rounding leaves of a whole is nothing
 
 
 def consents(rule: Downgrade, request: Request) -> bool:
@@ -24,7 +28,14 @@ def consents(rule: Downgrade, request: Request) -> bool:
 
 def pool_for(request: Request, rules: Iterable[Downgrade], thinner: Thinner) -> str:
     """The pool that it goes to instead; empty when it stays."""
+    shares: dict[str, float] = {}
     for rule in rules:
-        if consents(rule, request):
-            return rule.pool if thinner.take((request.klass, request.tenant), rule.share) else ""
+        if rule.pool in shares or not consents(rule, request):
+            continue
+        rest = 1.0 - sum(shares.values())
+        if rest <= NOTHING:
+            break
+        if thinner.take((request.klass, request.tenant, rule.pool), rule.share / rest):
+            return rule.pool
+        shares[rule.pool] = rule.share
     return ""

@@ -212,7 +212,7 @@ class Knobs:
         default_factory=Tenant, metadata=_said("each tenant that is not named, with a bucket of its own")
     )
     downgrade: tuple[Downgrade, ...] = field(
-        default=(), metadata=_said("what goes to a smaller model; the first that fits a request")
+        default=(), metadata=_said("what goes to a smaller model; shares for different pools add up")
     )
     breaker: Breaker = field(default_factory=Breaker, metadata=_said("when a replica is taken out of rotation"))
     retries: Retries = field(default_factory=Retries, metadata=_said("what is tried again"))

@@ -15,9 +15,9 @@ class Thinner:
 
     def __init__(self, salt: str = "") -> None:
         self._salt = salt
-        self._debts: dict[tuple[str, str], float] = {}
+        self._debts: dict[tuple[str, ...], float] = {}
 
-    def take(self, key: tuple[str, str], share: float) -> bool:
+    def take(self, key: tuple[str, ...], share: float) -> bool:
         """Whether this one is taken; `share` 0..1."""
         if share <= 0.0:
             return False

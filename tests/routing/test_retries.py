@@ -1,5 +1,6 @@
 """Retries: a share of arrivals and no more, however many fail; and those refused together do not come back together."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,9 +79,35 @@ def test_nobody_is_downgraded_without_the_consent_of_tenant_and_class() -> None:
 
 def test_a_share_of_those_that_consent_goes_to_the_first_rule_that_fits() -> None:
     thinner = Thinner()
-    rules = (RULE, Downgrade("tiny", 1.0, frozenset("*"), frozenset("*")))
+    rules = (RULE, Downgrade("small", 1.0, frozenset("*"), frozenset("*")))
     pools = [pool_for(request(), rules, thinner) for _ in range(100)]
 
     assert pools.count("small") == 50
     assert pools.count("") == 50
-    assert pool_for(request(tenant="other"), rules, thinner) == "tiny"
+    assert pool_for(request(tenant="other"), rules, thinner) == "small"
+
+
+def test_the_shares_of_two_pools_add_up() -> None:
+    """If the first pool alone decided, a controller that fills it and then the next would ask the next in vain."""
+    thinner = Thinner()
+    everybody = (frozenset("*"), frozenset("*"))
+    rules = (Downgrade("small", 0.5, *everybody), Downgrade("tiny", 0.3, *everybody))
+    pools = [pool_for(request(), rules, thinner) for _ in range(1000)]
+
+    assert pools.count("small") == pytest.approx(500, abs=1)
+    assert pools.count("tiny") == pytest.approx(300, abs=2)
+    assert pools.count("") == pytest.approx(200, abs=2)
+
+
+def test_shares_that_add_up_to_more_than_all_fill_the_first_first() -> None:
+    thinner = Thinner()
+    everybody = (frozenset("*"), frozenset("*"))
+    rules = (
+        Downgrade("small", 0.8, *everybody),
+        Downgrade("tiny", 0.8, *everybody),
+        Downgrade("mini", 1.0, *everybody),
+    )
+    pools = [pool_for(request(), rules, thinner) for _ in range(1000)]
+
+    assert pools.count("small") == pytest.approx(800, abs=1)
+    assert pools.count("tiny") == pytest.approx(200, abs=1)
