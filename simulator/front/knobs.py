@@ -1,4 +1,17 @@
-"""Levers that are set-points of a gateway: from a target of the controller to the knob that it moves, and back."""
+"""Levers that are set-points of a gateway: from a target of the controller to the knob that it moves, and back.
+
+| lever | member | knob |
+| --- | --- | --- |
+| weight, breaker | a replica | `weights.<replica>`, the lower of the two factors |
+| tenant_cap | a tenant | `tenants.<tenant>.tokens_per_s` |
+| admission | `concurrency` | `concurrency.per_replica` |
+| admission | `longest_prompt` | `longest_prompt`, whole tokens |
+| downgrade | a receiving pool, "" = that of the first rule | `downgrade[].share` of the rules for that pool |
+
+Where none is no limit, `UNCAPPED` and all above it is none, and is what none reads as. A cap of a tenant leaves its
+burst as it is: over t seconds it gets rate · t + burst, and a burst of many seconds of its rate makes the cap late by
+as much. A cap whose rate changes hands out no new burst.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,63 +19,95 @@ from collections.abc import Mapping
 from controller.core.model import Lever, Target
 from routing.knobs import Knobs, Tenant
 
-LEVERS = (Lever.WEIGHT, Lever.BREAKER, Lever.TENANT_CAP, Lever.DOWNGRADE)
-UNCAPPED = 1e12  # tokens/s that read as no cap
+LEVERS = (Lever.WEIGHT, Lever.BREAKER, Lever.TENANT_CAP, Lever.ADMISSION, Lever.DOWNGRADE)
+UNCAPPED = 1e12  # tokens/s, requests or tokens that read as no limit
+CONCURRENCY, LONGEST_PROMPT = "concurrency", "longest_prompt"
 
 
 class Setting:
-    """The set-points of one gateway as the controller sees them. `weights` and `breakers` are factors per replica, the
-    lower one counts; `caps` tokens/s per tenant; `downgrade` the share that goes to the smaller model."""
+    """The set-points of one gateway as the controller sees them: what was put, over the knobs that the gateway began
+    with."""
 
     def __init__(self, base: Knobs) -> None:
         self._base = base
-        self._factors: dict[tuple[Lever, str], float] = {}
-        self._caps: dict[str, float] = {}
-        self._downgrade: float | None = None
+        self._put: dict[tuple[Lever, str], float] = {}
 
     def get(self, target: Target) -> float:
         """What stands now. Raises ValueError when there is no such knob."""
-        base, member = self._base, target.member
-        if target.lever is Lever.WEIGHT:
-            return self._factors.get((target.lever, member), base.weights.get(member, 1.0))
-        if target.lever is Lever.BREAKER:
-            return self._factors.get((target.lever, member), 1.0)
-        if target.lever is Lever.TENANT_CAP:
-            usual = base.tenants.get(member, base.other_tenants).tokens_per_s
-            return self._caps.get(member, UNCAPPED if usual is None else usual)
-        if target.lever is Lever.DOWNGRADE:
-            if not base.downgrade:
-                raise ValueError(f"{target}: the gateway has no pool to downgrade to; write one under knobs.downgrade")
-            return base.downgrade[0].share if self._downgrade is None else self._downgrade
-        raise ValueError(f"{target}: is no set-point of a gateway")
+        usual = _usual(self._base, target)
+        return self._put.get(_place(self._base, target), usual)
 
     def put(self, target: Target, value: float) -> Knobs:
         """Set one; the knobs as they are then. Raises ValueError, and changes nothing, when the value cannot be."""
         self.get(target)
-        factors, caps, downgrade = dict(self._factors), dict(self._caps), self._downgrade
-        if target.lever in (Lever.WEIGHT, Lever.BREAKER):
-            factors[target.lever, target.member] = value
-        elif target.lever is Lever.TENANT_CAP:
-            caps[target.member] = value
-        else:
-            downgrade = value
-        knobs = _knobs(self._base, factors, caps, downgrade)
-        self._factors, self._caps, self._downgrade = factors, caps, downgrade
+        put = {**self._put, _place(self._base, target): value}
+        knobs = _knobs(self._base, put)
+        self._put = put
         return knobs
 
 
-def _knobs(
-    base: Knobs, factors: Mapping[tuple[Lever, str], float], caps: Mapping[str, float], downgrade: float | None
-) -> Knobs:
-    weights = dict(base.weights)
-    for name in dict.fromkeys(member for _, member in factors):
-        weight = factors.get((Lever.WEIGHT, name), base.weights.get(name, 1.0))
-        weights[name] = min(weight, factors.get((Lever.BREAKER, name), 1.0))
-    tenants = dict(base.tenants)
-    for name, cap in caps.items():
-        usual: Tenant = base.tenants.get(name, base.other_tenants)
-        tenants[name] = dataclasses.replace(usual, tokens_per_s=None if cap >= UNCAPPED else cap)
-    routes = base.downgrade
-    if downgrade is not None:
-        routes = (dataclasses.replace(routes[0], share=downgrade), *routes[1:])
-    return dataclasses.replace(base, weights=weights, tenants=tenants, downgrade=routes)
+def _usual(base: Knobs, target: Target) -> float:
+    """What the gateway began with. Raises ValueError when there is no such knob."""
+    lever, member = target.lever, target.member
+    if lever is Lever.WEIGHT:
+        return base.weights.get(member, 1.0)
+    if lever is Lever.BREAKER:
+        return 1.0
+    if lever is Lever.TENANT_CAP:
+        return _read(base.tenants.get(member, base.other_tenants).tokens_per_s)
+    if lever is Lever.ADMISSION:
+        if member == CONCURRENCY:
+            return _read(base.concurrency.per_replica)
+        if member == LONGEST_PROMPT:
+            return _read(base.longest_prompt)
+        raise ValueError(f"{target}: the gate has no such set-point; write {CONCURRENCY} or {LONGEST_PROMPT}")
+    if lever is Lever.DOWNGRADE:
+        if not base.downgrade:
+            raise ValueError(f"{target}: the gateway has no pool to downgrade to; write one under knobs.downgrade")
+        shares = [route.share for route in base.downgrade if route.pool == (member or base.downgrade[0].pool)]
+        if not shares:
+            raise ValueError(f"{target}: no rule of the gateway sends to {member}; write one under knobs.downgrade")
+        return shares[0]
+    raise ValueError(f"{target}: is no set-point of a gateway")
+
+
+def _knobs(base: Knobs, put: Mapping[tuple[Lever, str], float]) -> Knobs:
+    weights, tenants = dict(base.weights), dict(base.tenants)
+    concurrency, longest, routes = base.concurrency, base.longest_prompt, base.downgrade
+    for (lever, member), value in put.items():
+        if lever in (Lever.WEIGHT, Lever.BREAKER):
+            weight = put.get((Lever.WEIGHT, member), base.weights.get(member, 1.0))
+            weights[member] = min(weight, put.get((Lever.BREAKER, member), 1.0))
+        elif lever is Lever.TENANT_CAP:
+            usual: Tenant = base.tenants.get(member, base.other_tenants)
+            tenants[member] = dataclasses.replace(usual, tokens_per_s=_written(value))
+        elif lever is Lever.ADMISSION and member == CONCURRENCY:
+            concurrency = dataclasses.replace(concurrency, per_replica=_written(value))
+        elif lever is Lever.ADMISSION:
+            longest = None if value >= UNCAPPED else _whole(value)
+        else:
+            routes = tuple(dataclasses.replace(r, share=value) if r.pool == member else r for r in routes)
+    return dataclasses.replace(
+        base, weights=weights, tenants=tenants, concurrency=concurrency, longest_prompt=longest, downgrade=routes
+    )
+
+
+def _place(base: Knobs, target: Target) -> tuple[Lever, str]:
+    """Lever and member, one for the two names of the first receiving pool."""
+    first = target.lever is Lever.DOWNGRADE and not target.member
+    return target.lever, base.downgrade[0].pool if first else target.member
+
+
+def _read(value: float | None) -> float:
+    return UNCAPPED if value is None else float(value)
+
+
+def _written(value: float) -> float | None:
+    return None if value >= UNCAPPED else value
+
+
+def _whole(value: float) -> int:
+    """Raises ValueError for what is no number of tokens; it is not rounded, so that it reads back as it was put."""
+    if value != int(value):
+        raise ValueError(f"longest_prompt: is {value:g}; write whole tokens")
+    return int(value)

@@ -1,0 +1,76 @@
+"""Levers and knobs: what is put reads back, no limit is no limit, and one lever does not move the knob of another."""
+
+import pytest
+
+from controller.core.model import Lever, Target
+from routing.knobs import Concurrency, Downgrade, Knobs, Tenant
+from simulator.front.knobs import UNCAPPED, Setting
+
+EVERYBODY = frozenset("*")
+ROUTES = (
+    Downgrade("small", 0.1, EVERYBODY, EVERYBODY),
+    Downgrade("tiny", 0.0, EVERYBODY, EVERYBODY),
+    Downgrade("small", 0.1, EVERYBODY, frozenset({"batch"})),
+)
+CONCURRENCY = Target("chat", Lever.ADMISSION, "concurrency")
+LONGEST = Target("chat", Lever.ADMISSION, "longest_prompt")
+TENANT = Target("chat", Lever.TENANT_CAP, "acme")
+SMALL, TINY, FIRST = (Target("chat", Lever.DOWNGRADE, member) for member in ("small", "tiny", ""))
+REPLICA = Target("chat", Lever.WEIGHT, "r0")
+
+
+@pytest.mark.parametrize("target", [CONCURRENCY, LONGEST, TENANT])
+def test_no_limit_reads_as_uncapped_and_uncapped_is_no_limit(target: Target) -> None:
+    """A neutral value that reads back as another would be a foreign change at every tick."""
+    setting = Setting(Knobs())
+    assert setting.get(target) == UNCAPPED
+    setting.put(target, 300.0)
+    assert setting.get(target) == 300.0
+    assert setting.put(target, UNCAPPED) == Knobs(tenants={"acme": Tenant()} if target is TENANT else {})
+    assert setting.get(target) == UNCAPPED
+
+
+def test_each_lever_moves_its_own_knob_and_keeps_what_the_others_put() -> None:
+    setting, knobs = Setting(Knobs(downgrade=ROUTES, concurrency=Concurrency(per_slot=1.0))), Knobs()
+    for target, value in ((CONCURRENCY, 23.5), (LONGEST, 8192.0), (TENANT, 500.0), (SMALL, 0.4), (REPLICA, 0.5)):
+        knobs = setting.put(target, value)
+        assert setting.get(target) == value
+
+    assert knobs.concurrency == Concurrency(per_slot=1.0, per_replica=23.5)
+    assert knobs.longest_prompt == 8192
+    assert knobs.tenants["acme"].tokens_per_s == 500.0
+    assert [route.share for route in knobs.downgrade] == [0.4, 0.0, 0.4]
+    assert knobs.weights == {"r0": 0.5}
+
+
+def test_a_receiving_pool_is_the_member_and_none_is_the_first() -> None:
+    setting = Setting(Knobs(downgrade=ROUTES))
+    assert [setting.get(target) for target in (SMALL, TINY, FIRST)] == [0.1, 0.0, 0.1]
+    assert [route.share for route in setting.put(TINY, 0.3).downgrade] == [0.1, 0.3, 0.1]
+    assert [route.share for route in setting.put(FIRST, 0.2).downgrade] == [0.2, 0.3, 0.2]
+    assert setting.get(SMALL) == setting.get(FIRST) == 0.2
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (Target("chat", Lever.ADMISSION, "deadline"), "no such set-point; write concurrency or longest_prompt"),
+        (Target("chat", Lever.DOWNGRADE, "huge"), "no rule of the gateway sends to huge"),
+        (Target("chat", Lever.REPLICAS), "is no set-point of a gateway"),
+    ],
+)
+def test_a_knob_that_is_not_there_says_what_is(target: Target, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Setting(Knobs(downgrade=ROUTES)).put(target, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("target", "value"), [(CONCURRENCY, 0.0), (LONGEST, 0.0), (LONGEST, 10.5), (SMALL, 1.5), (TENANT, -1.0)]
+)
+def test_a_value_that_cannot_be_changes_nothing(target: Target, value: float) -> None:
+    setting = Setting(Knobs(downgrade=ROUTES))
+    before = setting.get(target)
+    with pytest.raises(ValueError, match=": is "):
+        setting.put(target, value)
+    assert setting.get(target) == before
+    assert setting.put(REPLICA, 0.5).longest_prompt is None
