@@ -14,7 +14,7 @@ from controller.core.ports import Estimate
 from controller.core.reading import Reading
 from controller.core.signals import Signal
 from controller.core.slo import Objective
-from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capacity, proven, step_time
+from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capacity, proven, step_time, terms
 
 LEARN_TIME = 180.0  # seconds over which kappa and the shape of requests follow what is measured
 RAMP = 0.35  # kappa is frozen while the batch changes by more than this share per tick
@@ -98,7 +98,11 @@ def update(
     if served is not None and state.shape is not None:
         shown = proven(profile, _thinner(state.shape, replicas), state.kappa, served, state.seen)
     burning = any(burn.burning(readings, spec.budget_period) for readings in pool.burn.values())
-    return _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state), state
+    found = _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state)
+    if state.shape is not None:  # so that laws can compare replicas whose batches differ
+        base, each, least = terms(profile, state.shape, state.kappa)
+        found = replace(found, evidence={**found.evidence, "step_base": base, "step_each": each, "step_least": least})
+    return found, state
 
 
 def _assemble(

@@ -57,7 +57,18 @@ def _prefill(profile: Profile, shape: Shape) -> float:
 
 def step_time(profile: Profile, shape: Shape, n: float, kappa: float = 1.0) -> float:
     """Seconds of one decode step with n sequences."""
-    return kappa * max(profile.a + per_sequence(profile, shape) * n, (profile.host + _prefill(profile, shape)) * n)
+    base, each, least = terms(profile, shape, kappa)
+    return max(base + each * n, least * n)
+
+
+def terms(profile: Profile, shape: Shape, kappa: float) -> tuple[float, float, float]:
+    """Seconds of a step that hold for any batch, per sequence, and per sequence at least: T(n) = max(base + each * n,
+    least * n)."""
+    return (
+        kappa * profile.a,
+        kappa * per_sequence(profile, shape),
+        kappa * (profile.host + _prefill(profile, shape)),
+    )
 
 
 def work(profile: Profile, shape: Shape, kappa: float, at: float | None) -> float:
