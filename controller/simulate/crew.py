@@ -77,7 +77,7 @@ def run_all(
         progress.done(len(found), total)
         if task.contender != GOVERNOR or run is None:
             return []
-        return [Task(name, task.seed, Mark.of(run.score.all)) for name in searches]
+        return [Task(name, task.seed, Mark.set_by(run.score)) for name in searches]
 
     progress.done(0, total)
     if cores <= 1:

@@ -9,6 +9,7 @@ from controller.simulate.load import Study
 from controller.simulate.pilots import Alone, Governor, Nobody, Pilot, Scheduled
 from controller.simulate.ports import Scenario, World
 from controller.simulate.run import Hopeless, Run, Watch, drive
+from controller.simulate.score import SHEDDABLE
 from controller.simulate.verdicts import DEGRADED, MISSED, judge
 
 GOVERNOR, NONE, STATIC, ORACLE = "governor", "none", "static", "oracle"
@@ -48,7 +49,7 @@ def do(study: Study, task: Task, watch: Watch = Watch()) -> Run | None:  # noqa:
 
         def attempt(fleet: search.Fleet, settings: Mapping[str, float]) -> Run | None:
             world = scenario.world(task.seed, fleet.start)
-            look = replace(watch, hopeless=_hopeless(scenario, world, mark.lost))
+            look = replace(watch, hopeless=hopeless(scenario, world, mark))
             try:
                 return run(world, Scheduled(world, fleet.schedules), settings, look)
             except Hopeless:
@@ -66,21 +67,25 @@ def do(study: Study, task: Task, watch: Watch = Watch()) -> Run | None:  # noqa:
     return run(world, Alone(world, config, study.peers[task.contender]))
 
 
-def _hopeless(scenario: Scenario, world: World, allowed: int) -> Callable[[float], bool]:
+def hopeless(scenario: Scenario, world: World, mark: search.Mark) -> Callable[[float], bool]:
     """Whether more requests have been lost than may be, looked at ``LOOKS`` times in a run. Asked at the world's own
     time: what is missed then stays missed, so nothing is given up that would have attained as much."""
     begin, end = scenario.start + scenario.warm_up, scenario.start + scenario.duration - scenario.cool_down
     every = scenario.duration / LOOKS
     due = begin
 
-    def hopeless(at: float) -> bool:
+    def asked(at: float) -> bool:
         nonlocal due
         if at < due:
             return False
         due = at + every
         verdicts = judge(world.jobs(), scenario.promises, at)
         inside = (verdicts.arrived >= begin) & (verdicts.arrived < end)
-        lost = int((inside & ((verdicts.result == MISSED) | (verdicts.result == DEGRADED))).sum())
-        return lost > allowed
+        lost = inside & ((verdicts.result == MISSED) | (verdicts.result == DEGRADED))
+        if mark.critical is not None and SHEDDABLE in verdicts.classes:
+            critical = lost & (verdicts.klass != verdicts.classes.index(SHEDDABLE))
+            if int(critical.sum()) > mark.critical.lost:
+                return True
+        return int(lost.sum()) > mark.lost
 
-    return hopeless
+    return asked

@@ -15,6 +15,7 @@ from controller.simulate.ports import Event
 from controller.simulate.verdicts import DEGRADED, GOOD, MISSED, OPEN, Verdicts
 
 MINUTE = 60.0
+SHEDDABLE = "sheddable"  # the class of what may be shed first; all others are critical
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class InEvent:
     classes: Mapping[str, Share]
     recovered: float | None
 
+    @property
+    def critical(self) -> Share:
+        """As of the whole score."""
+        return critical(self.all, self.classes)
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -67,6 +73,11 @@ class Score:
     hit_rate: float | None = None
     attempts: int = 0
     output_tokens: int = 0
+
+    @property
+    def critical(self) -> Share:
+        """All classes but the one that may be shed first; `all` itself where there is none of that."""
+        return critical(self.all, self.classes)
 
     @property
     def goodput(self) -> float:
@@ -117,6 +128,22 @@ def score(
         attempts=int(verdicts.attempts[inside].sum()),
         output_tokens=int(verdicts.output[served].sum()),
     )
+
+
+def critical(everything: Share, classes: Mapping[str, Share]) -> Share:
+    """What became of the requests that may not be shed first; `everything` itself where all may or none."""
+    rest = [one for name, one in classes.items() if name != SHEDDABLE]
+    return summed(rest) if rest and SHEDDABLE in classes else everything
+
+
+def summed(shares: Sequence[Share]) -> Share:
+    """Several shares as one."""
+    reasons = sorted({why for one in shares for why in one.missed})
+    missed = {why: sum(one.missed.get(why, 0) for one in shares) for why in reasons}
+    return Share(
+        sum(one.offered for one in shares), sum(one.good for one in shares), sum(one.degraded for one in shares),
+        sum(one.open for one in shares), missed,
+    )  # fmt: skip
 
 
 def share(verdicts: Verdicts, chosen: NDArray[np.bool_]) -> Share:

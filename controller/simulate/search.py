@@ -11,18 +11,21 @@ Two families are searched, and each bound holds within its family.
 More replicas may in a single case attain less, by chance or by a colder prefix cache, so bisection may miss a cheaper
 member of its family by its last step.
 
+What must be reached is the attainment over all that was offered, and that over what may not be shed first: fleets of
+equal attainment must not differ in whom they let wait.
+
 The requests are the same for all, but not those that are still open when the clock stops. Who leaves more of them open
 than the other did must not gain by it: what is open beyond as many counts as missed.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.simulate.pilots import Schedule
 from controller.simulate.ports import Need
 from controller.simulate.run import Run
-from controller.simulate.score import Share
+from controller.simulate.score import Score, Share
 
 SLOT = 30.0  # seconds
 _CLOSE = 0.03  # relative width of the margin at which bisection ends
@@ -41,15 +44,27 @@ class Fleet:
 @dataclass(frozen=True, slots=True)
 class Mark:
     """What must be reached: of the same requests, no more than `lost` that were not good, and as many as `open` may be
-    left open for nothing."""
+    left open for nothing. `critical` is the same for those that may not be shed first; None where all are alike."""
 
     lost: int
     open: int
+    critical: "Mark | None" = None
 
     @classmethod
     def of(cls, share: Share) -> "Mark":
         """What was reached by who had this share."""
         return cls(share.offered - share.good, share.open)
+
+    @classmethod
+    def set_by(cls, score: Score) -> "Mark":
+        """What was reached by who had this score, in all and in the critical part."""
+        mark = cls.of(score.all)
+        return mark if score.critical is score.all else replace(mark, critical=cls.of(score.critical))
+
+    def met(self, score: Score) -> bool:
+        """Whether this score is at least as much in both."""
+        critical = self.critical is None or self.critical.reached(score.critical)
+        return critical and self.reached(score.all)
 
     def reached(self, share: Share) -> bool:
         """Whether this is at least as much. Its attainment is no lower then, nor is it when of each the same number of
@@ -133,7 +148,7 @@ def plan(need: Need, margin: float) -> tuple[tuple[float, int], ...]:
 
 
 def _reaches(run: Run | None, mark: Mark) -> bool:
-    return run is not None and mark.reached(run.score.all)
+    return run is not None and mark.met(run.score)
 
 
 def _cheapest(runs: Iterable[Run | None], mark: Mark) -> Run:

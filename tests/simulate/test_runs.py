@@ -90,7 +90,7 @@ def test_giving_up_early_on_what_cannot_attain_as_much_changes_no_result(
 
     cases = [(study, Task(search, 1, Mark.of(only(results, GOVERNOR).score.all))), (easy, Task(search, 1, Mark(0, 0)))]
     sparing = [do(*case) for case in cases]
-    monkeypatch.setattr(jobs, "_hopeless", lambda *_: patience)
+    monkeypatch.setattr(jobs, "hopeless", lambda *_: patience)
     patient = [do(*case) for case in cases]
     assert asked
     assert None not in sparing

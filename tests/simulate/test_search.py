@@ -51,6 +51,20 @@ def test_pools_keep_the_proportion_of_their_peaks() -> None:
     assert found.settings == {"replicas of chat": 5.0, "replicas of code": 2.0}
 
 
+def test_a_fleet_that_lets_the_critical_ones_wait_is_not_equal() -> None:
+    def scored(critical: int, sheddable: int) -> Score:
+        classes = {"critical": Share(100, critical, 0, 0, {}), "sheddable": Share(100, sheddable, 0, 0, {})}
+        return Score(3600.0, Share(200, critical + sheddable, 0, 0, {}), classes, {}, 1.0, 0, 60, 0)
+
+    goal = search.Mark.set_by(scored(99, 61))
+    assert goal.met(scored(99, 61))
+    assert goal.met(scored(100, 60))
+    assert not goal.met(scored(80, 100))  # more in all, but fewer of the critical ones
+    assert not goal.met(scored(100, 59))
+    alike = Score(3600.0, Share(100, 99, 0, 0, {}), {"": Share(100, 99, 0, 0, {})}, {}, 1.0, 0, 60, 0)
+    assert search.Mark.set_by(alike) == search.Mark(1, 0)
+
+
 def test_what_no_fleet_attains_is_said_and_not_searched_for_ever() -> None:
     world = World()
     need = {"chat": Need(5.0, (0.5,) * 12, 60.0)}
