@@ -11,6 +11,8 @@ ASKED = frozenset(
     {
         Why.DEMAND, Why.FORECAST, Why.BACKLOG, Why.TRIM, Why.LATENCY_HIGH, Why.LATENCY_LOW, Why.ABOVE_THRESHOLD,
         Why.BELOW_THRESHOLD, Why.KV_PRESSURE, Why.BUDGET_BURN, Why.SURPLUS, Why.STEADY, Why.NO_TRAFFIC,
+        Why.PACE, Why.SLOW_START, Why.HIT_RATE_LOST, Why.ROUTER_BALANCES, Why.SLOW_REPLICA, Why.FAILING_REPLICA,
+        Why.STUCK_REPLICA, Why.FAULTY_REPLICA, Why.RESTARTED, Why.PROBE, Why.WELL_AGAIN, Why.FLEET_SLOW,
     }
 )  # fmt: skip
 # Nothing was asked, so nothing can have been held.

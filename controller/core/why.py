@@ -22,6 +22,19 @@ class Why(StrEnum):
     SURPLUS = "surplus"
     STEADY = "steady"
     NO_TRAFFIC = "no_traffic"
+    # asked of single replicas
+    PACE = "pace"
+    SLOW_START = "slow_start"
+    HIT_RATE_LOST = "hit_rate_lost"
+    ROUTER_BALANCES = "router_balances"
+    SLOW_REPLICA = "slow_replica"
+    FAILING_REPLICA = "failing_replica"
+    STUCK_REPLICA = "stuck_replica"
+    FAULTY_REPLICA = "faulty_replica"
+    RESTARTED = "restarted"
+    PROBE = "probe"
+    WELL_AGAIN = "well_again"
+    FLEET_SLOW = "fleet_slow"
     # no relaxing without evidence
     STALE = "stale"
     MISSING = "missing"
@@ -40,6 +53,7 @@ class Why(StrEnum):
     COOLDOWN = "cooldown"
     RATE = "rate"
     GROUP_BUDGET = "group_budget"
+    EJECTION_CAP = "ejection_cap"
     MIN_BOUND = "min_bound"
     MAX_BOUND = "max_bound"
     QUANTUM = "quantum"
@@ -71,6 +85,18 @@ SENTENCE: dict[Why, str] = {
     Why.SURPLUS: "less capacity is enough",
     Why.STEADY: "nothing needs to change",
     Why.NO_TRAFFIC: "there is no traffic",
+    Why.PACE: "each replica gets the share that it can serve",
+    Why.SLOW_START: "a new replica gets its share step by step",
+    Why.HIT_RATE_LOST: "the last move of the weights cost cache hits, so it was undone and they rest",
+    Why.ROUTER_BALANCES: "the router balances load itself, so weights stay neutral",
+    Why.SLOW_REPLICA: "this replica is much slower than its peers at a like batch",
+    Why.FAILING_REPLICA: "this replica fails far more of its requests than the others",
+    Why.STUCK_REPLICA: "this replica holds work and produces nothing",
+    Why.FAULTY_REPLICA: "the GPU of this replica told a fault",
+    Why.RESTARTED: "this replica was restarted, so it proves itself on little traffic first",
+    Why.PROBE: "a little traffic shows whether this replica is well again",
+    Why.WELL_AGAIN: "this replica has shown that it is well again",
+    Why.FLEET_SLOW: "too many replicas look bad at once, so none is taken out",
     Why.STALE: "the data is too old to relax on",
     Why.MISSING: "data is missing, so nothing is relaxed",
     Why.PARTIAL: "only part of the fleet answered, so nothing is relaxed",
@@ -87,6 +113,7 @@ SENTENCE: dict[Why, str] = {
     Why.COOLDOWN: "the last change is too recent",
     Why.RATE: "the rate limit allows no more for now",
     Why.GROUP_BUDGET: "the shared budget allows no more",
+    Why.EJECTION_CAP: "no more replicas may be out of rotation at once",
     Why.MIN_BOUND: "the configured minimum",
     Why.MAX_BOUND: "the configured maximum",
     Why.QUANTUM: "rounded to what the target can take",
