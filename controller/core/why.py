@@ -35,6 +35,16 @@ class Why(StrEnum):
     PROBE = "probe"
     WELL_AGAIN = "well_again"
     FLEET_SLOW = "fleet_slow"
+    STANDING_CAP = "standing_cap"
+    FAIR_SHARE = "fair_share"
+    GUARANTEE_INFEASIBLE = "guarantee_infeasible"
+    OPERATING_POINT = "operating_point"
+    PROMPT_FITS = "prompt_fits"
+    OUT_OF_MEMORY = "out_of_memory"
+    SHORTFALL = "shortfall"
+    CARRIED = "carried"
+    NO_CONSENT = "no_consent"
+    NO_ROOM = "no_room"
     # no relaxing without evidence
     STALE = "stale"
     MISSING = "missing"
@@ -97,6 +107,16 @@ SENTENCE: dict[Why, str] = {
     Why.PROBE: "a little traffic shows whether this replica is well again",
     Why.WELL_AGAIN: "this replica has shown that it is well again",
     Why.FLEET_SLOW: "too many replicas look bad at once, so none is taken out",
+    Why.STANDING_CAP: "the standing cap of the tenant: its guarantee, or twice its own busiest use",
+    Why.FAIR_SHARE: "demand is above what the pool carries, and this is the tenant's fair share of it",
+    Why.GUARANTEE_INFEASIBLE: "the guarantees together are more than the pool carries, so each is cut in proportion",
+    Why.OPERATING_POINT: "it is what one replica holds at its operating point, and a little more",
+    Why.PROMPT_FITS: "a longer prompt would take too much of the KV cache of one replica",
+    Why.OUT_OF_MEMORY: "replicas were killed for want of memory",
+    Why.SHORTFALL: "demand is above what serving capacity carries",
+    Why.CARRIED: "serving capacity carries more of the demand again",
+    Why.NO_CONSENT: "nobody who asks now agreed to it",
+    Why.NO_ROOM: "the receiving pool has no room for more",
     Why.STALE: "the data is too old to relax on",
     Why.MISSING: "data is missing, so nothing is relaxed",
     Why.PARTIAL: "only part of the fleet answered, so nothing is relaxed",
