@@ -100,6 +100,8 @@ def _silence(j: Judge, objective: Objective, ended: Endings, *, seen: bool) -> R
     """Nothing of the class: because there was none, or because it has not finished, or ended unnamed."""
     fact, klass = primary(objective), objective.klass
     inflight = j.facts.gauges.get(Fact.WAITING) if objective.signal in _BEFORE_RUNNING else j.inflight
+    if Fact.WAITING in j.facts.doubted and not inflight:
+        inflight = None  # nobody waits where somebody looked
     source = j.source(fact)
     if inflight is None:
         return Reading(State.MISSING, source=source, note="no finished request, and work in flight is unknown")
@@ -110,6 +112,6 @@ def _silence(j: Judge, objective: Objective, ended: Endings, *, seen: bool) -> R
     if unnamed > 0:
         note = f"nothing of class {klass} observed in the window; {unnamed:g} lost requests of the pool may be of it"
         return Reading(State.MISSING, source=source, note=note)
-    if not seen and not j.healthy:
+    if not seen and not j.is_healthy(fact):
         return j.absent(fact)
-    return j.measured(Reading(State.NO_TRAFFIC, count=0.0, window=j.covered, source=source))
+    return j.measured(Reading(State.NO_TRAFFIC, count=0.0, window=j.covered, source=source), fact)

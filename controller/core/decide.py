@@ -1,26 +1,28 @@
 """Decide: the one place where proposals become a plan. Pure.
 
 Per pool and lever, in the order of the ladder: the policy proposes against what relief is still wanted, proposals are
-merged, guards applied. Then what pools share: the budgets and the fleet-wide guard. Hard bounds come last, so every
-final value is legal. Every target gets a decision every tick, also when nothing changes.
+merged, guards applied, and what the guarded values relieve is taken off what the next lever is asked for. Then what
+pools share: the budgets and the fleet-wide guard. Hard bounds come last, so every final value is legal. Every target
+gets a decision every tick, also when nothing changes.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controller.core import guards
+from controller.core import group, guards, relief
 from controller.core.fleet import FleetHold, share
 from controller.core.guards import GuardState
 from controller.core.merge import Merged, merge
 from controller.core.model import Ask, Decision, Lever, Mode, Plan, Proposal, Snapshot, Step, Target, TargetState
 from controller.core.ports import Balance, Brief, Estimate, Policy, View
-from controller.core.rules import FleetRules, LeverRules, PoolRules
+from controller.core.rules import PER_REPLICA, FleetRules, LeverRules, PoolRules, neutral
 from controller.core.summary import sentence
 from controller.core.why import Why
 
 UNREAD = TargetState(accepted=None, error="not read")
+FORGET = 900.0  # seconds after which the memory of a member that is gone is dropped
 _UNLEARNED, _UNGUARDED = Estimate(), GuardState()
 
 
@@ -47,79 +49,110 @@ def decide(
     policy_states = dict(state.policies)
     guard_states = dict(state.guards)
     decisions: dict[Target, Decision] = {}
-    for pool in sorted(rules.pools, key=lambda p: p.pool):
+    levers: dict[Target, LeverRules] = {}
+    members = _members(snapshot, rules)
+    known = relief.Known(snapshot, estimates)
+    for pool in relief.senders_first(rules.pools):
         estimate = estimates.get(pool.pool, _UNLEARNED)
-        left = _wanted(pool, snapshot, estimate)
+        balance = relief.balance(pool, snapshot, estimate, known)
+        left = relief.wanted(balance)
         for lever in pool.levers:
-            work = _Rung(pool, lever, snapshot, estimate, ledger_ok)
+            targets = members.get((pool.pool, lever.lever)) or tuple(t for t in pool.targets if t.lever == lever.lever)
+            work = _Rung(pool, lever, targets, snapshot, estimate, balance, ledger_ok)
             key = f"{pool.pool}/{lever.lever}"
             proposals, policy_states[key] = work.propose(policies.get(key), left, policy_states.get(key))
-            for target in work.targets:
+            made: dict[Target, Decision] = {}
+            for target in targets:
                 guard_state = guards.observe(
                     guard_states.get(target, _UNGUARDED), lever, work.state(target), snapshot.tick.at
                 )
-                mine = [p for p in proposals if p.target == target]
-                decisions[target], guard_states[target] = work.decide(target, mine, guard_state)
-    levers = {target: pool.of(target) for pool in rules.pools for target in pool.targets}
-    # Bounds before the shared budgets, so that what a minimum adds is shared too; and after them, because they are
-    # last.
-    bounded = {target: _bound(decision, levers[target]) for target, decision in decisions.items()}
-    known = {target: held.position[1] for target, held in guard_states.items() if held.position is not None}
-    shared, hold = share(bounded, rules, known, snapshot.tick.at, state.fleet)
-    final = tuple(_finish(shared[target], levers[target]) for target in sorted(shared))
+                made[target], guard_states[target] = work.decide(target, proposals.get(target, ()), guard_state)
+            # Bounds before what is shared, so that what a minimum adds is shared too; and after it: they are last.
+            made = {target: _bound(decision, lever) for target, decision in group.keep_in(made, lever).items()}
+            decisions.update(made)
+            levers.update(dict.fromkeys(made, lever))
+            stands = {t.member: value for t, d in made.items() if (value := _stands(d)) is not None}
+            left = max(0.0, left - relief.given(lever, stands, pool, estimate, balance))
+            if lever.lever is Lever.DOWNGRADE:
+                known.charge(pool, {t.member: d for t, d in made.items() if _moves(d)}, balance)
+    positions = {target: held.position[1] for target, held in guard_states.items() if held.position is not None}
+    shared, hold = share(decisions, rules, positions, snapshot.tick.at, state.fleet)
+    final = tuple(_finish(shared[target], levers[target], snapshot.tick.at) for target in sorted(shared))
     plan = Plan(snapshot.tick.at, final, sentence(final, holding=hold is not None))
-    return plan, DecideState(policy_states, guard_states, hold)
+    return plan, DecideState(policy_states, _remembered(guard_states, decisions, snapshot.tick.at), hold)
 
 
-def _wanted(pool: PoolRules, snapshot: Snapshot, estimate: Estimate) -> float:
-    """Replica-equivalents of demand that serving capacity does not carry."""
-    return max(0.0, (estimate.demand or 0.0) - _serving(pool, snapshot, estimate))
+def _members(snapshot: Snapshot, rules: FleetRules) -> dict[tuple[str, Lever], tuple[Target, ...]]:
+    """Targets of levers whose members come and go, by pool and lever, sorted."""
+    if not any(lever.lever in PER_REPLICA for pool in rules.pools for lever in pool.levers):
+        return {}
+    found: dict[tuple[str, Lever], list[Target]] = {}
+    for target in snapshot.targets:
+        if target.lever in PER_REPLICA:
+            found.setdefault((target.pool, target.lever), []).append(target)
+    return {key: tuple(sorted(targets)) for key, targets in found.items()}
 
 
-def _serving(pool: PoolRules, snapshot: Snapshot, estimate: Estimate) -> float:
-    target = snapshot.targets.get(Target(pool.pool, Lever.REPLICAS), UNREAD)
-    return estimate.evidence.get("serving", target.ready or target.accepted or 0.0)
+def _remembered(
+    states: dict[Target, GuardState], decisions: Mapping[Target, Decision], now: float
+) -> dict[Target, GuardState]:
+    """Without those of members that are gone for good."""
+    gone = [
+        target for target, held in states.items()
+        if target not in decisions and (held.position is None or now - held.position[0] > FORGET)
+    ]  # fmt: skip
+    for target in gone:
+        del states[target]
+    return states
+
+
+def _moves(decision: Decision) -> bool:
+    """Whether an actuator gets what was decided, as far as its mode says."""
+    return not decision.blocked and decision.mode in (Mode.PROTECT, Mode.AUTO)
+
+
+def _stands(decision: Decision) -> float | None:
+    """The value that will be there after this tick: a lever that only observes relieves nobody."""
+    return decision.final if _moves(decision) else decision.current
 
 
 class _Rung:
     """One lever of one pool at one tick."""
 
     def __init__(
-        self, pool: PoolRules, lever: LeverRules, snapshot: Snapshot, estimate: Estimate, ledger_ok: bool
-    ) -> None:
-        self.pool, self.lever, self.snapshot, self.estimate = pool, lever, snapshot, estimate
+        self, pool: PoolRules, lever: LeverRules, targets: Sequence[Target], snapshot: Snapshot, estimate: Estimate,
+        balance: Balance, ledger_ok: bool,
+    ) -> None:  # fmt: skip
+        self.pool, self.lever, self.targets = pool, lever, targets
+        self.snapshot, self.estimate, self.balance = snapshot, estimate, balance
         self.ledger_ok = ledger_ok
         self.broken = ""
-        self.targets = tuple(sorted(t for t in pool.targets if t.lever == lever.lever))
 
     def state(self, target: Target) -> TargetState:
         return self.snapshot.targets.get(target, UNREAD)
 
-    def propose(self, policy: Policy[Any] | None, left: float, state: Any) -> tuple[tuple[Proposal, ...], Any]:
+    def propose(self, policy: Policy[Any] | None, left: float, state: Any) -> tuple[dict[Target, list[Proposal]], Any]:
+        """What the policy wants, by target, and its next state."""
         readings = self.snapshot.pools.get(self.pool.pool)
         if policy is None or readings is None or self.lever.mode == Mode.OFF:
-            return (), state
+            return {}, state
         view = View(
             self.snapshot.tick, readings, {t: self._without_given_up(t) for t in self.targets},
-            dict.fromkeys(self.targets, self.lever.limits), self.estimate,
+            dict.fromkeys(self.targets, self.lever.limits), self.estimate, self.pool.tenants, self.pool.classes,
         )  # fmt: skip
-        serving = _serving(self.pool, self.snapshot, self.estimate)
-        accepted = sum(self.state(t).accepted or 0.0 for t in self.targets)
-        balance = Balance(
-            demand=self.estimate.demand or 0.0,
-            carried=serving,
-            arriving=max(0.0, accepted - serving),
-            ahead=self.estimate.forecast or self.estimate.demand or 0.0,
-        )
-        brief = Brief(balance, left, self.snapshot.tick.at + self.estimate.horizon)
+        brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon)
         try:
             proposals, after = policy.propose(
                 view, self.pool.objectives, brief, policy.initial() if state is None else state
             )
         except Exception as error:  # noqa: BLE001 - a stranger's law must not stop the other pools; the plan tells
             self.broken = f"{type(error).__name__}: {error}"
-            return (), state
-        return tuple(p for p in proposals if _sane(p) and p.target in self.targets), after
+            return {}, state
+        wanted: dict[Target, list[Proposal]] = {}
+        for proposal in proposals:
+            if _sane(proposal) and proposal.target in view.targets:
+                wanted.setdefault(proposal.target, []).append(proposal)
+        return wanted, after
 
     def _without_given_up(self, target: Target) -> TargetState:
         """Capacity that is awaited for too long is not awaited any more, by nobody."""
@@ -127,7 +160,7 @@ class _Rung:
         young = tuple(p for p in owner.pending if now - p.since < self.lever.give_up)
         return owner if len(young) == len(owner.pending) else replace(owner, pending=young)
 
-    def decide(self, target: Target, proposals: list[Proposal], state: GuardState) -> tuple[Decision, GuardState]:
+    def decide(self, target: Target, proposals: Sequence[Proposal], state: GuardState) -> tuple[Decision, GuardState]:
         now, owner, rules = self.snapshot.tick, self.state(target), self.lever
         if rules.mode == Mode.OFF:
             return Decision(target, owner.accepted, owner.accepted, Why.MODE_OFF, mode=rules.mode), state
@@ -145,7 +178,7 @@ class _Rung:
         wish = current if merged.value is None else merged.value
         case = guards.Case(
             rules, now, self.snapshot.pools.get(self.pool.pool), owner, self.estimate, state, current,
-            self.pool.window, self.ledger_ok,
+            self.pool.window, self.ledger_ok, target.member,
         )  # fmt: skip
         asked = Step(merged.by, current, wish, merged.why)
         held: tuple[Step, ...] = ()
@@ -183,11 +216,16 @@ def _bound(decision: Decision, lever: LeverRules) -> Decision:
     return replace(decision, final=value, why=why, steps=(*decision.steps, step))
 
 
-def _finish(decision: Decision, lever: LeverRules) -> Decision:
-    """The last word of the bounds, and whether it is sent."""
+def _finish(decision: Decision, lever: LeverRules, now: float) -> Decision:
+    """The last word of the bounds, and whether it is sent. A value that is not neutral and that its target drops after
+    a time is sent again at every tick: when the data is lost, the reason for it is not."""
     decision = _bound(decision, lever)
-    send = decision.changed and not decision.blocked and lever.mode in (Mode.PROTECT, Mode.AUTO)
-    return decision if send == decision.send else replace(decision, send=send)
+    renewed = lever.expiry > 0 and decision.final is not None and decision.final != neutral(lever)
+    send = (decision.changed or renewed) and _moves(decision)
+    until = now + lever.expiry if send and renewed else None
+    if (send, until) == (decision.send, decision.until):
+        return decision
+    return replace(decision, send=send, until=until)
 
 
 def _sane(proposal: Proposal) -> bool:

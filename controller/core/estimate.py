@@ -166,11 +166,8 @@ def _trusted(pool: PoolReadings, offered: float | None, served: Capacity | None)
 
 
 def _offered(pool: PoolReadings) -> float | None:
-    reading = pool.get(Signal.OFFERED_RATE)
-    if reading.usable is None:
-        return None
-    retries = pool.get(Signal.RETRY_SHARE).value or 0.0
-    return reading.usable * (1.0 - min(retries, 0.9))
+    """Requests offered per second, each once: the reading counts no retry, where anybody can tell one."""
+    return pool.get(Signal.OFFERED_RATE).usable
 
 
 def _serving(pool: PoolReadings, target: TargetState | None) -> float | None:

@@ -49,6 +49,7 @@ class Fact(StrEnum):
     WAITING = "waiting"  # requests queued
     KV_USAGE = "kv_usage"  # ratio 0..1
     PREFIX_HIT_RATIO = "prefix_hit_ratio"  # ratio 0..1, where only a gauge exists
+    HELD = "held"  # of those, requests in a gateway's own queue, which no engine knows of
     QUEUED_TOKENS = "queued_tokens"
     REMAINING_TOKENS = "remaining_tokens"
     GPU_MEMORY = "gpu_memory"  # bytes used

@@ -8,14 +8,16 @@ from controller.core.facts import Fact
 from controller.core.judge import Judge, total
 from controller.core.reading import Reading, State
 from controller.core.signals import Signal
+from controller.core.tally import LOST
 from controller.core.windows import ReplicaEntry
 
 RATES: Mapping[Signal, Fact] = {
     Signal.FINISHED_RATE: Fact.FINISHED, Signal.PROMPT_TOKEN_RATE: Fact.PROMPT_TOKENS,
-    Signal.GENERATION_TOKEN_RATE: Fact.GENERATION_TOKENS,
+    Signal.GENERATION_TOKEN_RATE: Fact.GENERATION_TOKENS, Signal.REJECTED_RATE: Fact.REJECTED,
 }  # fmt: skip
 _COUNTS: Mapping[Signal, Fact] = {
-    Signal.TIMEOUTS: Fact.TIMEOUTS, Signal.PREEMPTIONS: Fact.PREEMPTIONS, Signal.OOM_RESTARTS: Fact.OOM_RESTARTS,
+    Signal.TIMEOUTS: Fact.TIMEOUTS, Signal.XID_ERRORS: Fact.XID_ERRORS, Signal.PREEMPTIONS: Fact.PREEMPTIONS,
+    Signal.OOM_RESTARTS: Fact.OOM_RESTARTS,
 }  # fmt: skip
 
 
@@ -44,6 +46,11 @@ def _aborts(j: Judge) -> Reading:
     if direct.state != State.UNSUPPORTED:
         return direct
     responses, finished, errors = map(j.count, (Fact.RESPONSES, Fact.FINISHED, Fact.ERRORS))
+    if Fact.ERRORS in j.facts.fronted and Fact.ABORTED in j.sums:
+        # The gateway's errors are not those of the engines' responses; the meter took each interval by the engines'.
+        return Reading(
+            responses.state, j.sums[Fact.ABORTED], window=j.covered, source=f"{responses.source} - {finished.source}"
+        )
     if responses.state == State.UNSUPPORTED and _nobody_left(j, finished):
         return j.measured(Reading(State.OK, 0.0, window=j.covered, source="nobody left"))
     if responses.value is None or finished.value is None:
@@ -76,24 +83,49 @@ def _admitted(j: Judge) -> Reading:
 
 
 def _offered(j: Judge) -> Reading:
-    """Requests offered per second: counted arrivals, else what ended plus the change of what is in flight."""
+    """Requests offered per second, each once: counted arrivals without the retries among them, else what ended plus the
+    change of what is in flight. `hi` counts every attempt. Where nobody tells a retry from a first attempt, it is the
+    value too, and `lo` is what is left if everyone who was failed or refused has come again within the window."""
     arrived = j.count(Fact.ARRIVED)
     if arrived.value is not None and Fact.ARRIVED in j.sums:
-        return j.per_second(arrived)
+        return _unique(j, arrived)
     responses, finished = j.count(Fact.RESPONSES), j.count(Fact.FINISHED)
     ended = max((r.value for r in (responses, finished) if r.value is not None), default=None)
     if ended is None:
         return finished if finished.state != State.UNSUPPORTED else arrived
     rejected = j.count(Fact.REJECTED).value or 0.0
-    value = max(0.0, ended + rejected + _growth(j)) / j.covered if j.covered > 0 else 0.0
+    grown = _growth(j)
+    value = max(0.0, ended + rejected + grown) / j.covered if j.covered > 0 else 0.0
+    least = max(0.0, min(finished.value or 0.0, ended) + grown) / j.covered if j.covered > 0 else 0.0
     kind = "responses" if (responses.value or 0.0) > (finished.value or 0.0) else "finished"
-    return Reading(finished.state, value, window=j.covered, source=f"{kind} + change of in-flight")
+    source = f"{kind} + change of in-flight"
+    if Fact.ARRIVED in j.facts.fronted and arrived.value is None:
+        # Who was refused at the gateway, or still waits there, did not come this far.
+        note = arrived.note or "the gateway did not tell who came"
+        return Reading(State.PARTIAL, value, least, None, window=j.covered, source=source, note=note)
+    return Reading(finished.state, value, min(least, value), value, window=j.covered, source=source)
+
+
+def _unique(j: Judge, arrived: Reading) -> Reading:
+    every, seconds = arrived.value or 0.0, arrived.window or 0.0
+    if seconds <= 0:
+        return arrived
+    again = j.count(Fact.RETRIES).value
+    if again is not None:
+        value = least = max(0.0, every - again)
+    else:
+        failed = sum(j.count(fact).value or 0.0 for fact in (*LOST, Fact.ABORTED))
+        value, least = every, max(0.0, every - failed)
+    return Reading(
+        arrived.state, value / seconds, least / seconds, every / seconds, value, arrived.age, seconds, arrived.source,
+        arrived.note,
+    )  # fmt: skip
 
 
 def _growth(j: Judge) -> float:
     """How much the work in flight grew over the window. A replica that vanished took its requests with it, and one
     whose scrape failed and came back brought nothing new: only replicas seen at both ends count, and those that are
-    new."""
+    new. What waits at a gateway counts when it was seen at both ends."""
     ends = j.history.ends(j.now, j.window)
     if ends is None:
         return 0.0
@@ -102,8 +134,12 @@ def _growth(j: Judge) -> float:
         first, last = _inflight(start.gauges), _inflight(end.gauges)
         return last - first if first is not None and last is not None else 0.0
     before, after = _held(start.replicas), _held(end.replicas)
-    both = sum(after[name] - before[name] for name in after if name in before)
-    return both + sum(held for name, held in after.items() if name not in before and not j.history.knew(name, start.at))
+    grown = sum(after[name] - before[name] for name in after if name in before)
+    if Fact.HELD in start.gauges and Fact.HELD in end.gauges:
+        grown += end.gauges[Fact.HELD] - start.gauges[Fact.HELD]
+    return grown + sum(
+        held for name, held in after.items() if name not in before and not j.history.knew(name, start.at)
+    )
 
 
 def _held(replicas: Mapping[str, ReplicaEntry]) -> dict[str, float]:

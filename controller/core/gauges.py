@@ -19,15 +19,9 @@ def pool_gauges(j: Judge) -> dict[Signal, Reading]:
     out: dict[Signal, Reading] = {}
     for signal, fact in GAUGES.items():
         value = j.facts.gauges.get(fact)
-        source = j.source(fact)
-        if value is None:
-            out[signal] = j.absent(fact)
-        else:
-            out[signal] = j.gauge(value, source)
-    usage, worst = out[Signal.KV_USAGE], _highest(j, Fact.KV_USAGE)
-    out[Signal.KV_USAGE_MAX] = usage
-    if worst is not None:
-        out[Signal.KV_USAGE_MAX] = j.gauge(worst, usage.source)
+        out[signal] = j.absent(fact) if value is None else j.gauge(value, fact)
+    worst = _highest(j, Fact.KV_USAGE)
+    out[Signal.KV_USAGE_MAX] = out[Signal.KV_USAGE] if worst is None else j.gauge(worst, Fact.KV_USAGE)
     return out
 
 

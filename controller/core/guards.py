@@ -4,18 +4,19 @@ something; each relaxing move needs evidence, no protecting move does.
     not due -> evidence (stale, missing, waiting, N-1) -> stabilise -> in flight -> promises -> cooldown -> rate ->
     group -> bounds
 
-The group guard needs all targets of the tick and is applied by ``decide`` before the hard bounds, which come last so
-that the final value is always legal.
+Work that waits, safety at N-1, capacity on its way and broken promises speak about replicas alone: a cap must be able
+to rise while requests wait behind it. The group guards need all targets of a lever or of the tick and are applied by
+``decide`` before the hard bounds, which come last so that the final value is always legal.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.core.model import Mode, Outcome, PoolReadings, Step, TargetState, Tick
+from controller.core.model import Lever, Mode, Outcome, PoolReadings, Step, TargetState, Tick
 from controller.core.ports import Estimate, Limits
 from controller.core.reading import State
-from controller.core.rules import LeverRules
+from controller.core.rules import PER_REPLICA, LeverRules
 from controller.core.signals import Signal
 from controller.core.step_model import KV_FILL
 from controller.core.why import Why
@@ -41,7 +42,7 @@ class GuardState:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a guard looks at."""
+    """What a guard looks at. `member` names the replica or tenant whose value it is."""
 
     rules: LeverRules
     tick: Tick
@@ -52,6 +53,7 @@ class Case:
     current: float
     window: float
     ledger_ok: bool = True
+    member: str = ""
 
     def relaxing(self, value: float) -> bool:
         return value < self.current if self.rules.relax_down else value > self.current
@@ -64,11 +66,13 @@ KEEP = Why.STEADY
 def run(case: Case, wish: float, *, by: str = "guard") -> tuple[float, tuple[Step, ...], float]:
     """Apply all guards but group and bounds to the wish. Also returns what was sought: the wish after the doubts about
     it and before its timing, which is what stabilising remembers."""
+    if wish == case.current:
+        return wish, (), wish  # no guard has anything to say about what stays; most targets of most ticks do
     value, steps = wish, []
     # A doubt holds for its moment. What stabilising remembers is what would have been safe: else a request that waits
     # at one scrape in a hundred would keep a large pool up all night.
     sought, _, _ = consolidation(case, wish)
-    for guard in _ORDER:
+    for guard in _REPLICAS if case.rules.lever is Lever.REPLICAS else _OTHERS:
         after, why, detail = guard(case, value)
         if after != value:
             steps.append(Step(by, value, after, why, detail))
@@ -119,7 +123,7 @@ def evidence(case: Case, value: float) -> tuple[float, Why, str]:
     """No relaxing on data that is missing, old, partial or not yet a full window, nor while work waits."""
     if not case.relaxing(value):
         return value, KEEP, ""
-    doubt = _doubt(case)
+    doubt = _doubt(case) if case.rules.lever is Lever.REPLICAS else _doubt_of_others(case)
     if doubt is not None:
         return case.current, *doubt
     return value, KEEP, ""
@@ -163,12 +167,39 @@ def _doubt(case: Case) -> tuple[Why, str] | None:
     return None
 
 
+def _doubt_of_others(case: Case) -> tuple[Why, str] | None:
+    """The same for levers that are not capacity: what is offered must be known, and of a replica what it does."""
+    if not case.ledger_ok:
+        return Why.LEDGER_FULL, ""
+    pool = case.pool
+    if pool is None or not pool.signals:
+        return Why.MISSING, "no reading of this pool"
+    if case.rules.lever in PER_REPLICA:
+        scope = pool.replicas.get(case.member)
+        reading = scope.get(Signal.RUNNING) if scope is not None else None
+        if reading is None or not reading.trusted:
+            state = State.MISSING if reading is None else reading.state
+            return _AS_WHY.get(state, Why.MISSING), f"{Signal.RUNNING} of {case.member}: {state}"
+    else:
+        reading = pool.get(Signal.OFFERED_RATE)
+        if not reading.trusted and reading.state is not State.UNSUPPORTED:
+            return _AS_WHY.get(reading.state, Why.MISSING), f"{Signal.OFFERED_RATE}: {reading.state}" + _note(
+                reading.note
+            )
+        if pool.partial:
+            return Why.PARTIAL, pool.partial
+    if pool.filled_since is None or case.tick.at - pool.filled_since < case.window - 1e-6:
+        seen = 0.0 if pool.filled_since is None else case.tick.at - pool.filled_since
+        return Why.BOOT, f"{seen:.0f} of {case.window:.0f} s of unbroken data"
+    return None
+
+
 def _short(case: Case) -> str | None:
     """Fewer replicas in the metrics than serve: what the others hold is not in any sum. Not for ever, because a job
     that scrapes half of a pool would keep it from shrinking for good."""
     seen = case.estimate.evidence.get("serving")
     there = case.target.ready if case.target.ready is not None else case.current
-    if not case.rules.relax_down or seen is None or seen >= there:
+    if case.rules.lever is not Lever.REPLICAS or seen is None or seen >= there:
         return None
     return f"{seen:g} of {there:g} replicas are seen"
 
@@ -182,7 +213,7 @@ _AS_WHY = {
 def consolidation(case: Case, value: float) -> tuple[float, Why, str]:
     """Lowering capacity must be safe with what remains: the load ahead fits into what replicas have shown they can
     serve, and the KV in use fits into what is left."""
-    if not case.rules.relax_down or not case.relaxing(value) or case.pool is None:
+    if case.rules.lever is not Lever.REPLICAS or not case.relaxing(value) or case.pool is None:
         return value, KEEP, ""
     estimate, kv = case.estimate, case.pool.get(Signal.KV_USAGE).value
     unit, shown = estimate.unit_rate, estimate.evidence.get("proven_rate")
@@ -224,7 +255,7 @@ def in_flight(case: Case, value: float) -> tuple[float, Why, str]:
 
 def promises(case: Case, value: float) -> tuple[float, Why, str]:
     """No lowering while the error budget burns: whatever the model of the fleet says, broken promises are measured."""
-    if case.estimate.burning and case.rules.relax_down and case.relaxing(value):
+    if case.estimate.burning and case.relaxing(value):
         return case.current, Why.BUDGET_BURN, ""
     return value, KEEP, ""
 
@@ -258,9 +289,10 @@ def rate(case: Case, value: float) -> tuple[float, Why, str]:
     return after, Why.RATE, f"{limit.amount:.0%}" if limit.relative else f"{limit.amount:g}"
 
 
-_ORDER: tuple[Guard, ...] = (
+_REPLICAS: tuple[Guard, ...] = (
     not_due, protect_only, evidence, consolidation, stabilise, in_flight, promises, cooldown, rate,
 )  # fmt: skip
+_OTHERS: tuple[Guard, ...] = (not_due, protect_only, evidence, stabilise, in_flight, cooldown, rate)
 
 
 def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float) -> GuardState:

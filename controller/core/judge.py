@@ -36,14 +36,23 @@ class Judge:
         # Facts that could not be read at some tick of the window: their sums are too low, or crowded into the rest.
         self.unread = frozenset(f for e in history.within(now, window) for f in e.failed) if fresh else frozenset()
         # Counters of a healthy scrape that never appeared have no child yet: nothing was counted so far.
-        self.healthy = fresh and not facts.failed and bool(facts.counters or facts.histograms)
+        self._front = front = facts.fronted
+        self.healthy = (
+            fresh and not facts.failed.keys() - front and bool({*facts.counters, *facts.histograms} - front)
+            if front
+            else fresh and not facts.failed and bool(facts.counters or facts.histograms)
+        )
+        self._front_healthy = fresh and front.isdisjoint(facts.failed)
         self.last = list(islice(reversed(history.entries), STUCK_SCRAPES))  # newest first
         self.sums = history.counters(now, window) if fresh else {}
         self._histograms: dict[tuple[Fact, float], HistogramIncrement | None] = {}
         self._counts: dict[Fact, Reading] = {}
         self._ended: dict[float, Endings] = {}
         self._states = {windowed: self._judge(windowed=windowed) for windowed in (True, False)}
+        self._front_states = {windowed: self._judge_front(windowed=windowed) for windowed in (True, False)}
         self.inflight = total(facts.gauges.get(Fact.RUNNING), facts.gauges.get(Fact.WAITING))
+        if self.inflight == 0 and (Fact.WAITING in facts.doubted or (front and Fact.RUNNING not in facts.gauges)):
+            self.inflight = None  # nothing where somebody looked
 
     def histogram(self, fact: Fact, window: float) -> HistogramIncrement | None:
         """Samples of the last `window` seconds; quantiles and attainment share them."""
@@ -91,9 +100,25 @@ class Judge:
         why = self.facts.failed.get(fact)
         return _NOT_READ if why is None else Reading(State.MISSING, note=why)
 
-    def state(self, *, windowed: bool) -> tuple[State, str]:
-        """The state that the data as a whole deserves, and why."""
-        return self._states[windowed]
+    def state(self, fact: Fact | None = None, *, windowed: bool) -> tuple[State, str]:
+        """The state that the data as a whole deserves, and why; that of one fact where sides differ: what a gateway
+        tells is as good as the gateway, and what is known in part is partial."""
+        state = (self._front_states if fact in self._front else self._states)[windowed]
+        if fact is not None and fact in self.facts.doubted and state[0] is not State.STALE:
+            return State.PARTIAL, self.facts.doubted[fact]
+        return state
+
+    def doubt(self) -> str:
+        """Why the facts of this pool are not all there is; "" when they are."""
+        return self.partial_note() or next(iter(self.facts.doubted.values()), "")
+
+    def is_healthy(self, fact: Fact) -> bool:
+        """Whether a counter or histogram that is absent has had no event yet."""
+        return self._front_healthy if fact in self._front else self.healthy
+
+    def age_of(self, fact: Fact | None) -> float | None:
+        """Seconds since the newest sample of whoever tells this fact."""
+        return self.facts.front_age if fact in self._front else self.age
 
     def _judge(self, *, windowed: bool) -> tuple[State, str]:
         if self.age is not None and self.age > self.stale_after:
@@ -101,19 +126,24 @@ class Judge:
         note = self.partial_note()
         if note:
             return State.PARTIAL, note
+        return self._judge_front(windowed=windowed)
+
+    def _judge_front(self, *, windowed: bool) -> tuple[State, str]:
+        """Of what does not depend on replicas: whether the window is full."""
         if windowed and not self.full:
             seen = 0.0 if self.history.filled_since is None else self.now - self.history.filled_since
             return State.UNDERFILLED, f"{seen:.0f} of {self.window:.0f} s seen"
         return State.OK, ""
 
-    def gauge(self, value: float, source: str) -> Reading:
+    def gauge(self, value: float, fact: Fact) -> Reading:
         """A number read at the scrape."""
-        state, note = self._states[False]
-        return Reading(state, value, age=self.age, source=source, note=note)
+        state, note = self.state(fact, windowed=False)
+        return Reading(state, value, age=self.age_of(fact), source=self.source(fact), note=note)
 
-    def measured(self, reading: Reading, *, windowed: bool = True) -> Reading:
-        """The same reading in the state that the data as a whole deserves; a worse state of its own stays."""
-        state, note = self._states[windowed]
+    def measured(self, reading: Reading, fact: Fact | None = None, *, windowed: bool = True) -> Reading:
+        """The same reading in the state that the data deserves, as a whole or of the fact that it is made of; a worse
+        state of its own stays."""
+        state, note = self.state(fact, windowed=windowed)
         keeps = state is State.OK or reading.state in _OWN
         aged = reading.age is not None or self.age is None
         if keeps and aged and reading.state is not State.NO_TRAFFIC:
@@ -126,7 +156,7 @@ class Judge:
             reading.lo,
             reading.hi,
             reading.count,
-            self.age if reading.age is None else reading.age,
+            self.age_of(fact) if reading.age is None else reading.age,
             reading.window,
             reading.source,
             note,
@@ -146,9 +176,9 @@ class Judge:
                 State.CENSORED, count=0.0, window=self.covered, source=source,
                 note=f"{self.inflight:g} requests in flight, none finished in the window",
             )  # fmt: skip
-        if not seen and not self.healthy:
+        if not seen and not self.is_healthy(fact):
             return self.absent(fact)
-        return self.measured(Reading(State.NO_TRAFFIC, count=0.0, window=self.covered, source=source))
+        return self.measured(Reading(State.NO_TRAFFIC, count=0.0, window=self.covered, source=source), fact)
 
     def count(self, fact: Fact) -> Reading:
         """Events in the window. A labelled counter has no series before its first event, so absence is zero while the
@@ -163,23 +193,30 @@ class Judge:
             return self.absent(fact)
         value = self.sums.get(fact)
         if value is None:
-            if not self.healthy:
+            if not self.is_healthy(fact):
                 return self.absent(fact)
             value = 0.0
         state, note = self.windowed(fact)
-        return Reading(state, value, None, None, value, self.age, self.covered, self.source(fact), note)
+        return Reading(state, value, None, None, value, self.age_of(fact), self.seconds(fact), self.source(fact), note)
+
+    def seconds(self, fact: Fact) -> float:
+        """Seconds of the window over which this fact was read."""
+        if fact not in self.unread:
+            return self.covered
+        return sum(e.seconds for e in self.history.within(self.now, self.window) if fact not in e.failed)
 
     def windowed(self, fact: Fact) -> tuple[State, str]:
         """The state of a number over the window that is made of this fact."""
-        if fact in self.unread and self._states[True][0] is State.OK:
+        state = self.state(fact, windowed=True)
+        if fact in self.unread and state[0] is State.OK:
             return State.UNDERFILLED, f"{fact} could not be read over the whole window"
-        return self._states[True]
+        return state
 
     def per_second(self, r: Reading) -> Reading:
         """A count over the window as a rate; `count` stays the number of events."""
-        if r.value is None or self.covered <= 0:
+        if r.value is None or not r.window:
             return r
-        return Reading(r.state, r.value / self.covered, None, None, r.value, r.age, self.covered, r.source, r.note)
+        return Reading(r.state, r.value / r.window, None, None, r.value, r.age, r.window, r.source, r.note)
 
 
 def total(*parts: float | None) -> float | None:

@@ -26,13 +26,16 @@ def quantiles(j: Judge, signal: Signal, objectives: Sequence[Objective]) -> dict
     source = j.source(fact)
     state, note = j.windowed(fact)
     if state is State.UNDERFILLED and j.full:
-        return {name: _doubted(reading, note) for name, reading in _read(j, h, names, source).items()}
-    return _read(j, h, names, source)
+        return {name: _doubted(reading, note) for name, reading in _read(j, fact, h, names, source).items()}
+    return _read(j, fact, h, names, source)
 
 
-def _read(j: Judge, h: HistogramIncrement, names: Mapping[str, float], source: str) -> dict[str, Reading]:
-    out = {name: j.measured(histogram.quantile(h, q, source, j.covered, j.age)) for name, q in names.items()}
-    out["mean"] = j.measured(histogram.mean(h, source, j.covered, j.age))
+def _read(
+    j: Judge, fact: Fact, h: HistogramIncrement, names: Mapping[str, float], source: str
+) -> dict[str, Reading]:
+    age = j.age_of(fact)
+    out = {name: j.measured(histogram.quantile(h, q, source, j.covered, age), fact) for name, q in names.items()}
+    out["mean"] = j.measured(histogram.mean(h, source, j.covered, age), fact)
     return out
 
 
@@ -71,7 +74,8 @@ def share_met(j: Judge, objective: Objective, total: HistogramIncrement | None, 
     value = lo + (hi - lo) / 2
     if total is not None:
         value = min(max(histogram.met(total, objective.target).value / offered.hi, lo), hi)
-    state, note = j.state(windowed=False)
+    fact = primary(objective)
+    state, note = j.state(fact, windowed=False)
     if state is State.OK and not j.history.full(j.now, objective.window):
         state, note = State.UNDERFILLED, f"{covered:.0f} of {objective.window:.0f} s seen"
-    return Reading(state, value, lo, hi, offered.hi, j.age, covered, j.source(primary(objective)), note)
+    return Reading(state, value, lo, hi, offered.hi, j.age_of(fact), covered, j.source(fact), note)

@@ -59,7 +59,10 @@ def tokens(j: Judge, seen: Lengths, signals: Mapping[Signal, Reading]) -> dict[S
 
 def _estimate(j: Judge, lengths: Means, fact: Fact, waiting: float | None, running: float | None) -> Reading:
     if fact in j.facts.gauges:
-        return j.measured(Reading(State.OK, j.facts.gauges[fact], source=j.source(fact)), windowed=False)
+        exposed = j.facts.gauges[fact]
+        if held := j.facts.gauges.get(Fact.HELD, 0.0):
+            exposed += held * lengths.newest  # no engine knows of what waits at the gateway
+        return j.measured(Reading(State.OK, exposed, source=j.source(fact)), Fact.WAITING, windowed=False)
     if waiting is None or running is None:
         return Reading(State.MISSING, note="queue depth or running unknown")
     if waiting + running == 0:
@@ -71,5 +74,6 @@ def _estimate(j: Judge, lengths: Means, fact: Fact, waiting: float | None, runni
     hi = (waiting + running) * lengths.hi
     return j.measured(
         Reading(State.OK, value, min(lo, value), max(hi, value), None, j.age, None, "estimated from mean lengths"),
+        Fact.WAITING,
         windowed=False,
     )

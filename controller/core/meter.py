@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.core import classes, flows, gauges, latency, lengths, queueing, replica
+from controller.core import join as sides
 from controller.core.burn import BudgetLedger
 from controller.core.facts import Fact
 from controller.core.judge import Judge
@@ -24,15 +25,27 @@ QUEUE_MEMORY = 900.0  # seconds of queue history for the age of the oldest waiti
 
 
 @dataclass(frozen=True, slots=True)
+class GatewaySpec:
+    """The gateway before a pool: the name under which a source tells its facts, and whether it is the one that tells
+    tenants and request classes."""
+
+    name: str
+    tenants: bool = False
+    classes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PoolSpec:
     """What the meter must know of a pool: the control window in seconds, when a sample is stale, its objectives.
-    `class_label` is the label that names the request class, "" where no objective names one."""
+    `class_label` is the label that names the request class, "" where no objective names one. `gateway` is None where
+    the pool is read at one place alone."""
 
     name: str
     window: float
     objectives: tuple[Objective, ...] = ()
     stale_after: float = 60.0
     class_label: str = ""
+    gateway: GatewaySpec | None = None
 
 
 class Meter:
@@ -63,12 +76,15 @@ class PoolMeter:
         self.budgets = {o.name: BudgetLedger(o.share) for o in spec.objectives if o.share is not None}
         self.lengths = lengths.Lengths()
         self.unpaired = 0.0  # finished requests whose response has not been counted yet
+        self.told: frozenset[Fact] = frozenset()  # what the gateway told at some time
 
     def adopt(self, previous: "PoolMeter") -> None:
         """Carry over what still means the same; a changed share would make another budget of the same counts."""
         own, self.history = self.history, previous.history
         self.history.stretch(own.keep, own.reach)
         self.lengths = previous.lengths
+        if self.spec.gateway == previous.spec.gateway:
+            self.told = previous.told
         for objective in self.spec.objectives:
             same = objective in previous.spec.objectives and (
                 not objective.klass or self.spec.class_label == previous.spec.class_label
@@ -81,10 +97,14 @@ class PoolMeter:
         if facts is None:
             return PoolReadings(burn=self._burns(observation.at))
         facts = clean(facts)
+        aborts = self._aborts(facts.counters) if observation.since is not None else {}
+        if self.spec.gateway is not None:
+            facts = self._join(facts, observation.pools.get(self.spec.gateway.name), self.spec.gateway)
         if observation.since is None:
             self.history.begin(self._entry(observation.at, observation.at, facts, facts.counters))
         else:
-            self._remember(self._entry(observation.since, observation.at, facts, self._with_aborts(facts.counters)))
+            counters = {**facts.counters, **aborts} if aborts else facts.counters
+            self._remember(self._entry(observation.since, observation.at, facts, counters))
         return self._readings(
             Judge(
                 self.history,
@@ -96,16 +116,26 @@ class PoolMeter:
             )
         )
 
-    def _with_aborts(self, counters: Mapping[Fact, float]) -> Mapping[Fact, float]:
-        """The counters with the aborts of this interval, where they are only the responses that no finished request
-        explains. A request that finishes just before a scrape and answers just after it is paired over the two
-        intervals, else it would be a miss that nobody had."""
+    def _join(self, engines: PoolFacts, gateway: PoolFacts | None, spec: GatewaySpec) -> PoolFacts:
+        """The facts of engines and gateway as those of one pool."""
+        if gateway is not None:
+            gateway = clean(gateway)
+            self.told |= sides.told(gateway)
+        own = sides.owned(gateway, self.told)
+        return sides.join(
+            engines, gateway, own, self.spec.stale_after, tenants=spec.tenants, classes=spec.classes
+        )  # fmt: skip
+
+    def _aborts(self, counters: Mapping[Fact, float]) -> Mapping[Fact, float]:
+        """The aborts of this interval, where they are only the responses that no finished request explains. A request
+        that finishes just before a scrape and answers just after it is paired over the two intervals, else it would be
+        a miss that nobody had."""
         if Fact.ABORTED in counters or not {Fact.RESPONSES, Fact.FINISHED} <= counters.keys():
-            return counters
+            return {}
         ended = counters[Fact.FINISHED] + counters.get(Fact.ERRORS, 0.0)
         left = self.unpaired + counters[Fact.RESPONSES] - ended
         self.unpaired = min(0.0, left)
-        return {**counters, Fact.ABORTED: max(0.0, left)}
+        return {Fact.ABORTED: max(0.0, left)}
 
     def _entry(self, since: float, at: float, facts: PoolFacts, counters: Mapping[Fact, float]) -> Entry:
         replicas = {name: ReplicaEntry(r.counters, r.gauges) for name, r in facts.replicas.items() if r.up}
@@ -152,7 +182,7 @@ class PoolMeter:
             roles={name: r.role for name, r in j.facts.replicas.items() if r.role},
             zones={name: r.zone for name, r in j.facts.replicas.items() if r.zone},
             filled_since=self.history.filled_since if j.fresh else None,
-            partial=j.partial_note(),
+            partial=j.doubt(),
         )
 
     def _attainment(self, j: Judge, objective: Objective) -> Reading:
@@ -165,7 +195,7 @@ def _queue_delay(j: Judge, depth: Reading, finished: Reading) -> Reading:
     if not j.fresh or depth.value is None:
         state = depth.state if depth.value is None else State.MISSING
         return Reading(state, note=depth.note or "first observation")
-    return j.measured(queueing.delay(j.history, j.now, depth, finished), windowed=False)
+    return j.measured(queueing.delay(j.history, j.now, depth, finished), Fact.WAITING, windowed=False)
 
 
 if set(LATENCY) != {signal for signal, info in INFO.items() if info.latency}:

@@ -41,6 +41,7 @@ SIGNAL_FACTS: Mapping[Signal, tuple[frozenset[Fact], ...]] = {
     Signal.PREFIX_HIT_RATE: _ways((_F.PREFIX_HITS, _F.PREFIX_QUERIES), (_F.PREFIX_HIT_RATIO,)),
     # no engine but a few counts arrivals: what left plus the growth of what is inside
     Signal.OFFERED_RATE: _ways(
+        (_F.ARRIVED, _F.RETRIES),
         (_F.ARRIVED,),
         (_F.RESPONSES, _F.FINISHED, _F.RUNNING, _F.WAITING),
         (_F.ABORTED, _F.FINISHED, _F.RUNNING, _F.WAITING),
@@ -49,6 +50,7 @@ SIGNAL_FACTS: Mapping[Signal, tuple[frozenset[Fact], ...]] = {
     ),
     Signal.ADMITTED_RATE: _ways((_F.ADMITTED,)),
     Signal.FINISHED_RATE: _ways((_F.FINISHED,)),
+    Signal.REJECTED_RATE: _ways((_F.REJECTED,)),
     Signal.RETRY_SHARE: _ways((_F.RETRIES, _F.ARRIVED)),
     Signal.PROMPT_TOKEN_RATE: _ways((_F.PROMPT_TOKENS,)),
     Signal.GENERATION_TOKEN_RATE: _ways((_F.GENERATION_TOKENS,)),
@@ -66,6 +68,7 @@ SIGNAL_FACTS: Mapping[Signal, tuple[frozenset[Fact], ...]] = {
     Signal.PREEMPTIONS: _ways((_F.PREEMPTIONS,)),
     Signal.OOM_RESTARTS: _ways((_F.OOM_RESTARTS,)),
     Signal.CRASH_RESTARTS: _ways((_F.RESTARTS, _F.OOM_RESTARTS)),
+    Signal.XID_ERRORS: _ways((_F.XID_ERRORS,)),
     Signal.READY_REPLICAS: _ways((_F.READY_REPLICAS,)),
     Signal.LORA_LOADED: _ways((_F.LORA_LOADED,)),
     Signal.STUCK: _ways((_F.RUNNING, _F.WAITING, _F.GENERATION_TOKENS), (_F.RUNNING, _F.GENERATION_TOKENS)),

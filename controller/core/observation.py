@@ -55,7 +55,10 @@ class PoolFacts(Facts):
     each fact; `late` those facts that move only when a request ends; `unsupported` the reason for each fact that the
     engine cannot give; `partial` a warning that the
     backend gave (Thanos, Mimir), `failed` the facts whose query failed this time, with the reason, and `class_failed`
-    those that could be read for the pool but not by class. A series without the class label is of no class."""
+    those that could be read for the pool but not by class. A series without the class label is of no class.
+
+    Of a pool that is read at its engines and at its gateway (``join``): `fronted` are the facts that the gateway tells,
+    `front_age` the seconds since its newest sample, and `doubted` the facts that are known in part, with the reason."""
 
     replicas: Mapping[str, ReplicaFacts] = field(default_factory=dict)
     tenants: Mapping[str, Facts] = field(default_factory=dict)
@@ -66,6 +69,9 @@ class PoolFacts(Facts):
     partial: str = ""
     failed: Mapping[Fact, str] = field(default_factory=dict)
     class_failed: Mapping[Fact, str] = field(default_factory=dict)
+    doubted: Mapping[Fact, str] = field(default_factory=dict)
+    fronted: frozenset[Fact] = frozenset()
+    front_age: float | None = None
     targets_up: int | None = None  # targets of the pool whose last scrape succeeded; None = unknown
     targets_down: int = 0
 

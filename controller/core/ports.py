@@ -90,10 +90,6 @@ class Estimate:
     forecast: float | None = None
     backlog: float = 0.0  # replica-equivalents that drain the queue in the drain time
     unit_rate: float | None = None
-    unit_tokens: float | None = None
-    unit_sequences: float | None = None
-    flows: Mapping[str, float] = field(default_factory=dict)
-    classes: Mapping[str, float] = field(default_factory=dict)
     hit_rate: float | None = None
     kappa: float = 1.0
     horizon: float = 0.0  # seconds until a replica asked for now is warm
@@ -102,6 +98,10 @@ class Estimate:
     cache_told: bool = False  # whether this pool ever told its KV usage: if so, its absence is no zero
     trusted: bool = False
     evidence: Mapping[str, float] = field(default_factory=dict)
+    unit_tokens: float | None = None
+    unit_sequences: float | None = None
+    flows: Mapping[str, float] = field(default_factory=dict)
+    classes: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Balance:
 class Brief:
     """What relief is still wanted when this policy is asked: `left` replica-equivalents, 0 while the pool carries its
     demand or higher rungs of the ladder relieve it of the rest; `until` unix seconds, when capacity asked for now would
-    be warm. `gain` in [0.25, 1] multiplies what integrates feedback; it is below 1 after this lever was seen to swing by
+    be warm. `gain` in [0.25, 1] multiplies what integrates feedback; below 1 after this lever was seen to swing by
     itself. Feed-forward and protection do not look at it, and releases need not: a guard slows them."""
 
     balance: Balance

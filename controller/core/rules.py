@@ -63,6 +63,16 @@ class LeverRules:
         return RELAX_DOWN[self.lever]
 
 
+def neutral(lever: LeverRules) -> float | None:
+    """The value at which a lever does nothing; None for replicas, which have none. No cap and no gate is the upper
+    bound."""
+    if lever.lever is Lever.REPLICAS:
+        return None
+    if lever.lever is Lever.DOWNGRADE:
+        return 0.0
+    return 1.0 if lever.lever in PER_REPLICA else lever.limits.max
+
+
 @dataclass(frozen=True, slots=True)
 class PoolRules:
     """One pool: its objectives, its levers in the order of the ladder, what a replica weighs in budgets, its tenants

@@ -25,6 +25,7 @@ class Signal(StrEnum):
     OFFERED_RATE = "offered_rate"
     ADMITTED_RATE = "admitted_rate"
     FINISHED_RATE = "finished_rate"
+    REJECTED_RATE = "rejected_rate"
     RETRY_SHARE = "retry_share"
     PROMPT_TOKEN_RATE = "prompt_token_rate"  # noqa: S105 - a rate of tokens, not a secret
     GENERATION_TOKEN_RATE = "generation_token_rate"  # noqa: S105
@@ -34,6 +35,7 @@ class Signal(StrEnum):
     PREEMPTIONS = "preemptions"
     OOM_RESTARTS = "oom_restarts"
     CRASH_RESTARTS = "crash_restarts"
+    XID_ERRORS = "xid_errors"
     READY_REPLICAS = "ready_replicas"
     LORA_LOADED = "lora_loaded"
     STUCK = "stuck"
@@ -64,10 +66,11 @@ INFO: dict[Signal, SignalInfo] = {
     Signal.GPU_MEMORY: SignalInfo("bytes", "GPU memory in use; engines preallocate it, so it is shown only"),
     Signal.GPU_UTILISATION: SignalInfo("ratio", "GPU busy share; near 1 at batch 1, so it is shown only"),
     Signal.PREFIX_HIT_RATE: SignalInfo("ratio", "prompt tokens found in the prefix cache"),
-    Signal.OFFERED_RATE: SignalInfo("1/s", "requests offered"),
+    Signal.OFFERED_RATE: SignalInfo("1/s", "requests offered, each once, not once per attempt"),
     Signal.ADMITTED_RATE: SignalInfo("1/s", "requests that left the queue"),
     Signal.FINISHED_RATE: SignalInfo("1/s", "requests finished"),
-    Signal.RETRY_SHARE: SignalInfo("ratio", "share of offered requests that are retries"),
+    Signal.REJECTED_RATE: SignalInfo("1/s", "requests refused before service"),
+    Signal.RETRY_SHARE: SignalInfo("ratio", "share of the attempts offered that are retries"),
     Signal.PROMPT_TOKEN_RATE: SignalInfo("1/s", "prompt tokens processed"),
     Signal.GENERATION_TOKEN_RATE: SignalInfo("1/s", "output tokens produced"),
     Signal.ERROR_RATIO: SignalInfo("ratio", "requests that the server failed, of all that ended"),
@@ -76,6 +79,7 @@ INFO: dict[Signal, SignalInfo] = {
     Signal.PREEMPTIONS: SignalInfo("events", "sequences thrown out of the batch, in the window"),
     Signal.OOM_RESTARTS: SignalInfo("restarts", "containers killed for memory, in the window"),
     Signal.CRASH_RESTARTS: SignalInfo("restarts", "containers restarted for any other reason, in the window"),
+    Signal.XID_ERRORS: SignalInfo("events", "errors that a GPU's driver reported, in the window"),
     Signal.READY_REPLICAS: SignalInfo("replicas", "replicas that answer"),
     Signal.LORA_LOADED: SignalInfo("adapters", "LoRA adapters loaded"),
     Signal.STUCK: SignalInfo("replicas", "replicas that hold work and produce nothing"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.core.model import Applied, Decision, Lever, Outcome, Pin, Plan, Target, TargetState
 from controller.core.ports import Actuator, ActuatorError
-from controller.core.rules import FleetRules
+from controller.core.rules import PER_REPLICA, FleetRules
 from controller.run import codec
 from controller.run.crew import Answer, Crew
 from controller.run.logs import Edges
@@ -48,19 +48,22 @@ class Hands:
         fence: Callable[[], bool], pins: Mapping[Target, Pin], edges: Edges,
     ) -> None:  # fmt: skip
         self._rules, self._fence, self._pins, self._edges = rules, fence, pins, edges
-        self._of: dict[Target, Actuator] = {}
-        for pool in rules.pools:
-            for target in pool.targets:
-                actuator = actuators.get(f"{target.pool}/{target.lever}")
-                if actuator is not None:
-                    self._of[target] = actuator
-        distinct = {id(actuator): actuator for actuator in self._of.values()}
+        self._actuators = {
+            (pool.pool, lever.lever): actuator
+            for pool in rules.pools
+            for lever in pool.levers
+            if (actuator := actuators.get(f"{pool.pool}/{lever.lever}")) is not None
+        }
+        distinct = {id(actuator): actuator for actuator in self._actuators.values()}
         self._crew = Crew(budget, [*inline, *(distinct.values() if len(distinct) == 1 else ())])
         self._stopped = threading.Event()
         self.outcomes: dict[Target, Outcome] = {}
         self.unverified: dict[Target, Decision] = {}
         self.positions: dict[Target, float] = {}  # the last value that was read or set
         self._refused: dict[Target, Refusal] = {}
+
+    def _of(self, target: Target) -> Actuator | None:
+        return self._actuators.get((target.pool, target.lever))
 
     def stop(self) -> None:
         """From now on nothing is sent; from any thread."""
@@ -70,16 +73,16 @@ class Hands:
         """Carry over what is still known of the targets that there still are. A new actuator may accept what the old
         one refused."""
         self._crew.adopt(previous._crew)  # noqa: SLF001 - one class
-        self.outcomes = {t: o for t, o in previous.outcomes.items() if t in self._of}
-        self.unverified = {t: d for t, d in previous.unverified.items() if t in self._of}
-        self.positions = {t: p for t, p in previous.positions.items() if t in self._of}
-        same = {t for t, actuator in self._of.items() if previous._of.get(t) is actuator}  # noqa: SLF001
-        self._refused = {t: r for t, r in previous._refused.items() if t in same}  # noqa: SLF001
+        self.outcomes = {t: o for t, o in previous.outcomes.items() if self._of(t)}
+        self.unverified = {t: d for t, d in previous.unverified.items() if self._of(t)}
+        self.positions = {t: p for t, p in previous.positions.items() if self._of(t)}
+        refused, of = previous._refused, previous._of  # noqa: SLF001
+        self._refused = {t: r for t, r in refused.items() if self._of(t) and self._of(t) is of(t)}
 
     def must_verify(self, decisions: Sequence[Decision]) -> None:
         """Writes whose outcomes nobody knows: they are asked for before anything is decided."""
         for decision in decisions:
-            if decision.target in self._of:
+            if self._of(decision.target):
                 self.unverified[decision.target] = decision
                 self.outcomes[decision.target] = Outcome.UNKNOWN
 
@@ -109,9 +112,10 @@ class Hands:
                 if told.outcome is not Outcome.UNKNOWN:
                     del self.unverified[told.target]
 
-    def read(self, at: float, cold_starts: Mapping[str, float]) -> dict[Target, TargetState]:
-        """Every target as its owner tells it, in its place in the fleet; `cold_starts` seconds by pool."""
-        groups = self._by_actuator(list(self._of))
+    def read(self, wanted: Sequence[Target], at: float, cold_starts: Mapping[str, float]) -> dict[Target, TargetState]:
+        """Each target as its owner tells it; `cold_starts` seconds by pool. Those without an actuator are left out."""
+        self._forget(set(wanted))
+        groups = self._by_actuator([target for target in wanted if self._of(target)])
         calls: list[tuple[Actuator, Reader]] = [(a, partial(_read, a, targets, at)) for a, targets in groups]
         states: dict[Target, TargetState] = {}
         for (_, targets), answer in zip(groups, self._crew.call(calls), strict=True):
@@ -122,6 +126,13 @@ class Hands:
             else:
                 states.update(answer.value)
         return {t: self._state(t, state, cold_starts) for t, state in states.items()}
+
+    def _forget(self, wanted: set[Target]) -> None:
+        """What was known of members that are gone: names of pods never come back. What is open is still verified."""
+        gone = {t for t in self.positions.keys() | self.outcomes.keys() if t.lever in PER_REPLICA} - wanted
+        for target in gone - self.unverified.keys():
+            for memory in (self.positions, self.outcomes, self._refused):
+                memory.pop(target, None)
 
     def _state(self, target: Target, state: TargetState, cold_starts: Mapping[str, float]) -> TargetState:
         state = known(state, self.positions.get(target))
@@ -227,7 +238,7 @@ class Hands:
     def _by_actuator(self, targets: Sequence[Target]) -> list[tuple[Actuator, list[Target]]]:
         groups: dict[int, tuple[Actuator, list[Target]]] = {}
         for target in targets:
-            actuator = self._of[target]
+            actuator = self._actuators[target.pool, target.lever]
             groups.setdefault(id(actuator), (actuator, []))[1].append(target)
         return list(groups.values())
 

@@ -14,6 +14,7 @@ import structlog
 
 from controller.core import estimate
 from controller.core.decide import DecideState, decide
+from controller.core.members import seen
 from controller.core.meter import Meter
 from controller.core.model import Applied, Lever, Pin, Plan, Snapshot, Target, Tick
 from controller.core.observation import Observation
@@ -88,6 +89,8 @@ class ControlLoop:
         self.learned: dict[str, estimate.EstimatorState] = {}
         self.ledger_ok = True
         self._horizons: dict[str, float] = {}
+        self._fixed = tuple(target for pool in parts.rules.pools for target in pool.targets)
+        self._members: tuple[Target, ...] = ()
         self._handed_on: set[int] = set()
         self._edges = Edges(log)
         self.hands = Hands(
@@ -101,25 +104,27 @@ class ControlLoop:
         t0 = timer()
         observation = self._observe(at)
         self.hands.verify(at)
-        targets = self.hands.read(at, self._cold_starts())
         t1 = timer()
         pools = parts.meter.update(observation)
+        t2 = timer()
+        self._members = seen(parts.rules, pools, self._members)
+        targets = self.hands.read([*self._fixed, *self._members], at, self._cold_starts())
         since = at - self.last_at if self.last_at is not None else None
         snapshot = Snapshot(Tick(self.number, at, since), pools, targets, observation.error)
-        t2 = timer()
+        t3 = timer()
         before, learned = self.state, dict(self.learned)
         estimates, plan = self._decide(snapshot)
-        t3 = timer()
-        plan = self._record_plan(snapshot, estimates, plan, before, learned)
         t4 = timer()
-        applied = self.hands.act(plan, at)
+        plan = self._record_plan(snapshot, estimates, plan, before, learned)
         t5 = timer()
-        self._record_outcomes(at, applied)
+        applied = self.hands.act(plan, at)
         t6 = timer()
+        self._record_outcomes(at, applied)
+        t7 = timer()
         self.number, self.last_at = self.number + 1, at
         seconds = {
-            "observe": t1 - t0, "measure": t2 - t1, "decide": t3 - t2, "act": t5 - t4,
-            "record": (t4 - t3) + (t6 - t5), "total": t6 - t0,
+            "observe": (t1 - t0) + (t3 - t2), "measure": t2 - t1, "decide": t4 - t3, "act": t6 - t5,
+            "record": (t5 - t4) + (t7 - t6), "total": t7 - t0,
         }  # fmt: skip
         return TickResult(snapshot, estimates, plan, applied, seconds, self.ledger_ok)
 
@@ -155,11 +160,11 @@ class ControlLoop:
             if key in old.policies and key.rpartition("/")[0] in pools and type(old.policies[key]) is type(policy)
             and getattr(old.policies[key], "config", None) == getattr(policy, "config", None)
         }  # fmt: skip
-        known = {target for pool in parts.rules.pools for target in pool.targets}
+        levers = {(pool.pool, lever.lever) for pool in parts.rules.pools for lever in pool.levers}
         self.state = replace(
             previous.state,
             policies={k: s for k, s in previous.state.policies.items() if k in same},
-            guards={t: s for t, s in previous.state.guards.items() if t in known},
+            guards={t: s for t, s in previous.state.guards.items() if (t.pool, t.lever) in levers},
         )
         self.hands.adopt(previous.hands)
 

@@ -18,7 +18,7 @@ from controller.core.decide import DecideState
 from controller.core.estimate import EstimatorState
 from controller.core.fleet import FleetHold
 from controller.core.guards import GuardState
-from controller.core.model import Decision, Outcome
+from controller.core.model import Decision, Outcome, Target
 from controller.core.ports import Policy
 from controller.core.why import Why
 from controller.run import codec
@@ -86,12 +86,22 @@ def _scan(file: Path) -> _Found:
 
 
 def _take(loop: ControlLoop, found: _Found, head: Plain) -> None:
-    known = {str(target): target for pool in loop.parts.rules.pools for target in pool.targets}
+    levers = {(pool.pool, lever.lever) for pool in loop.parts.rules.pools for lever in pool.levers}
+    targets = {name: target for name in (*found.values, *found.open) if (target := _target(name)) is not None}
+    known = {name: target for name, target in targets.items() if (target.pool, target.lever) in levers}
     if found.states:
         _take_memory(loop, found.states, head)
     loop.hands.positions = {known[name]: value for name, value in found.values.items() if name in known}
     if head.get("mode") == loop.parts.mode == "live":
         loop.hands.must_verify([_decision(plain) for name, plain in found.open.items() if name in known])
+
+
+def _target(name: str) -> Target | None:
+    """None for a lever that this version does not have."""
+    try:
+        return codec.target_of(name)
+    except codec.FOREIGN:
+        return None
 
 
 def _decision(plain: Plain) -> Decision:

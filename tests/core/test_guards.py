@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from controller.core import guards
 from controller.core.guards import GuardState
-from controller.core.model import Lever, Mode, Outcome, Pending, Phase, TargetState
+from controller.core.model import Lever, Mode, Outcome, Pending, Phase, Scope, TargetState
 from controller.core.ports import Limits
 from controller.core.reading import State, ok
 from controller.core.rules import LeverRules, Rate
+from controller.core.signals import Signal
 from controller.core.why import Why
 from tests.support.cases import NOW, RULES, bad, case, estimate, healthy
 
@@ -220,12 +221,36 @@ def test_a_slow_lever_waits_for_its_turn_to_relax_and_never_to_protect() -> None
     assert run(made, 14.0) == (14.0, None)
 
 
-def test_a_shed_relaxes_upwards_and_every_guard_turns_with_it() -> None:
-    shed = replace(RULES, lever=Lever.TENANT_CAP, rate_up=None, rate_down=None)
-    made = case(rules=shed, pool=healthy(queue_depth=ok(3.0)))
+CAP = replace(RULES, lever=Lever.TENANT_CAP, rate_up=None, rate_down=None)
 
-    assert run(made, 12.0) == (10.0, Why.WORK_WAITING)
+
+def test_a_cap_relaxes_upwards_and_every_guard_turns_with_it() -> None:
+    made = case(rules=CAP, pool=healthy(offered_rate=bad(State.STALE)))
+
+    assert run(made, 12.0) == (10.0, Why.STALE)
     assert run(made, 4.0) == (4.0, None)
+
+
+def test_a_cap_can_rise_while_requests_wait_behind_it() -> None:
+    assert run(case(rules=CAP, pool=healthy(queue_depth=ok(3.0))), 12.0) == (12.0, None)
+
+
+def test_a_cap_rises_also_while_the_requests_it_refuses_burn_the_budget() -> None:
+    assert run(case(rules=CAP, estimate=estimate(burning=True)), 12.0) == (12.0, None)
+
+
+@pytest.mark.parametrize(("member", "why"), [("pod-1", None), ("pod-2", Why.STALE), ("pod-3", Why.MISSING)])
+def test_a_replica_comes_back_on_its_own_readings_and_not_on_those_of_the_others(member: str, why: Why | None) -> None:
+    rules = replace(CAP, lever=Lever.BREAKER, stabilise=0.0, cooldown_up=0.0)
+    scopes = {
+        "pod-1": Scope(signals={Signal.RUNNING: ok(1.0)}),
+        "pod-2": Scope(signals={Signal.RUNNING: bad(State.STALE)}),
+    }
+    pool = replace(healthy(), replicas=scopes, partial="pod-2 does not answer")
+    made = case(current=0.0, rules=rules, pool=pool, member=member)
+
+    assert run(made, 0.05) == ((0.05, None) if why is None else (0.0, why))
+    assert run(replace(made, current=1.0), 0.0) == (0.0, None)  # taking out waits for nothing
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,143 @@
+"""Relief: what levers take off a pool, in replica-equivalents, and what is still wanted of the next one.
+
+Demand is all that is offered, at the cost that it has in its own pool, and never depends on the relief given. Relief is
+absolute and 0 at rest: as capacity comes to serve, less is left, and the levers come back by themselves, the last in
+the ladder first. Breakers and weights raise what is carried and give no relief; replicas on their way carry nothing
+yet.
+"""
+
+import math
+from collections.abc import Mapping
+
+from controller.core.model import Decision, Lever, Snapshot, Target, TargetState
+from controller.core.ports import Balance, Estimate
+from controller.core.rules import LeverRules, PoolRules
+
+RHO = 0.95  # share of what is carried that may be in use; above it queues grow
+OUT = 0.5  # factor of a breaker below which a replica carries nothing that counts
+_UNREAD = TargetState(accepted=None)
+
+
+def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Known") -> Balance:
+    """Supply and demand of a pool now, with what other pools send here from this tick on, not yet in any reading."""
+    owner = snapshot.targets.get(Target(pool.pool, Lever.REPLICAS), _UNREAD)
+    serving = estimate.evidence.get("serving", owner.ready or owner.accepted or 0.0)
+    out = sum(
+        1 for name in _readings(pool, snapshot)
+        if (held := snapshot.targets.get(Target(pool.pool, Lever.BREAKER, name))) is not None
+        and held.accepted is not None and held.accepted < OUT
+    )  # fmt: skip
+    accepted = owner.accepted or 0.0
+    room, exchange = known.receivers(pool, estimate)
+    return Balance(
+        demand=(estimate.demand or 0.0) + known.charged(pool.pool),
+        carried=max(0.0, serving - out),
+        arriving=max(0.0, accepted - serving),
+        ahead=estimate.forecast or estimate.demand or 0.0,
+        by_flow=estimate.flows,
+        by_class=estimate.classes,
+        room=room,
+        exchange=exchange,
+    )
+
+
+def wanted(balance: Balance) -> float:
+    """Demand that serving capacity does not carry, replica-equivalents."""
+    return max(0.0, balance.demand - RHO * balance.carried)
+
+
+def given(rules: LeverRules, finals: Mapping[str, float], pool: PoolRules, estimate: Estimate, now: Balance) -> float:
+    """What a lever takes off the pool with these values, by member."""
+    if rules.lever is Lever.TENANT_CAP:
+        return capped(finals, estimate, now)
+    if rules.lever is Lever.DOWNGRADE:
+        return min(1.0, math.fsum(finals.values())) * consenting(pool, now)
+    if rules.lever is Lever.ADMISSION:
+        armed = any(value < rules.limits.max for value in finals.values())
+        return sheddable(pool, now) if armed else 0.0
+    return 0.0
+
+
+def capped(finals: Mapping[str, float], estimate: Estimate, now: Balance) -> float:
+    """Demand of tenants above their caps; nothing while the cost of a token is unknown."""
+    unit = estimate.unit_tokens
+    if not unit:
+        return 0.0
+    return math.fsum(
+        max(0.0, flow - finals[tenant] / unit) for tenant, flow in sorted(now.by_flow.items()) if tenant in finals
+    )
+
+
+def consenting(pool: PoolRules, now: Balance) -> float:
+    """Demand whose tenant and class both agreed to a smaller model: no more than either part. A part that is not told
+    apart agrees to nothing unless nobody was asked."""
+    parts = []
+    if pool.tenants:
+        parts.append(math.fsum(v for name, v in sorted(now.by_flow.items()) if _consents(pool.tenants.get(name))))
+    if pool.classes:
+        parts.append(math.fsum(v for name, v in sorted(now.by_class.items()) if _consents(pool.classes.get(name))))
+    return min(parts, default=0.0)
+
+
+def sheddable(pool: PoolRules, now: Balance) -> float:
+    """Demand of the classes that may be refused before the promises of others break."""
+    names = [name for name, one in pool.classes.items() if one.sheddable]
+    return math.fsum(now.by_class.get(name, 0.0) for name in sorted(names))
+
+
+def _consents(one: object) -> bool:
+    return bool(getattr(one, "consents", False))
+
+
+def _readings(pool: PoolRules, snapshot: Snapshot) -> list[str]:
+    readings = snapshot.pools.get(pool.pool)
+    return sorted(readings.replicas) if readings is not None else []
+
+
+class Known:
+    """What is known of all pools while one tick is decided, pool by pool: their estimates and what they have left, so
+    that who sends work elsewhere sees how much fits there, and who receives it has it in its demand."""
+
+    def __init__(self, snapshot: Snapshot, estimates: Mapping[str, Estimate]) -> None:
+        self._snapshot, self._estimates = snapshot, estimates
+        self._charged: dict[str, float] = {}
+
+    def charged(self, pool: str) -> float:
+        """Work that was sent here in this tick, replica-equivalents of the receiving pool."""
+        return self._charged.get(pool, 0.0)
+
+    def receivers(self, pool: PoolRules, estimate: Estimate) -> tuple[dict[str, float], dict[str, float]]:
+        """(room, exchange) of the pools that this one may send work to; none of one that is not known well enough."""
+        room, exchange = {}, {}
+        for rules in pool.levers:
+            for name in rules.members if rules.lever is Lever.DOWNGRADE else ():
+                there = self._estimates.get(name)
+                if there is None or not there.trusted or not there.unit_rate or not estimate.unit_rate:
+                    continue
+                serving = there.evidence.get("serving", 0.0)
+                room[name] = max(0.0, RHO * serving - (there.demand or 0.0) - self.charged(name))
+                exchange[name] = estimate.unit_rate / there.unit_rate
+        return room, exchange
+
+    def charge(self, pool: PoolRules, decisions: Mapping[str, Decision], now: Balance) -> None:
+        """Note what raised shares send to receiving pools; what flows there already is in their readings."""
+        agreed = consenting(pool, now)
+        for name, decision in decisions.items():
+            more = (decision.final or 0.0) - (decision.current or 0.0)
+            if more > 0 and name in now.exchange:
+                self._charged[name] = self.charged(name) + more * agreed * now.exchange[name]
+
+
+def senders_first(pools: tuple[PoolRules, ...]) -> list[PoolRules]:
+    """By name, but who sends work elsewhere comes before who receives it. The config refuses circles; in one, the order
+    is by name."""
+    depth: dict[str, int] = {}
+    receivers = {p.pool: [n for r in p.levers if r.lever is Lever.DOWNGRADE for n in r.members] for p in pools}
+
+    def steps(name: str, seen: tuple[str, ...]) -> int:
+        if name not in depth:
+            beyond = [steps(one, (*seen, name)) for one in receivers.get(name, ()) if one and one not in seen]
+            depth[name] = 1 + max(beyond, default=-1)
+        return depth[name]
+
+    return sorted(pools, key=lambda p: (-steps(p.pool, ()), p.pool))
