@@ -4,15 +4,14 @@ follows from a mistake in one of them."""
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from controller.config.errors import Finding, Path, dotted
-from controller.config.models import GovernorConfig, LeverConfig, ObjectiveConfig, PoolConfig
+from controller.config.lever_checks import check_lever, circles, promised
+from controller.config.models import GovernorConfig, ObjectiveConfig, PoolConfig
 from controller.config.report import nearest
 from controller.config.steering import steering
 from controller.config.units import format_duration, format_size
 from controller.core.model import Lever, Mode
 from controller.core.signals import Signal
 from controller.registry import PluginError
-
-AVAILABLE = frozenset({Lever.REPLICAS})  # levers that the loop can move today
 
 
 def check(config: GovernorConfig, engines: Callable[[], Iterable[str]]) -> Iterator[Finding]:
@@ -25,6 +24,7 @@ def check(config: GovernorConfig, engines: Callable[[], Iterable[str]]) -> Itera
         known = ()
     for name, pool in config.pools.items():
         yield from _pool(config, name, pool, known)
+    yield from circles(config)
     yield from _listed(config)
     yield from _twins(config)
     yield from _budgets(config)
@@ -75,8 +75,9 @@ def _pool(config: GovernorConfig, name: str, pool: PoolConfig, engines: tuple[st
             (("interval",),),
         )
     yield from _objectives(config, at, pool)
+    yield from promised(at, pool)
     for lever, settings in pool.levers.items():
-        yield from _lever((*at, "levers", lever.value), lever, settings)
+        yield from check_lever(config, at, lever, settings)
         yield from steering(at, lever, settings.policy, pool.objectives)
 
 
@@ -159,44 +160,6 @@ def _class(here: Path, at: Path, objective: ObjectiveConfig, pool: PoolConfig) -
             "a mean is not judged per class",
             "write percentile or attainment, or remove class",
             ((*here, "class"),),
-        )
-
-
-def _lever(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
-    if lever not in AVAILABLE:
-        yield Finding(at, f"the lever {lever} cannot be moved yet", f"write one of {', '.join(sorted(AVAILABLE))}")
-        return
-    if settings.min > settings.max:
-        yield Finding(
-            (*at, "min"), f"{settings.min:g} is above max {settings.max:g}", "lower min or raise max", ((*at, "max"),)
-        )
-    pin = settings.pin
-    if pin is not None and not settings.min <= pin.value <= settings.max:
-        yield Finding(
-            (*at, "pin", "value"),
-            f"{pin.value:g} is outside min {settings.min:g} and max {settings.max:g}",
-            "bounds hold for pins too; change one of them",
-            ((*at, "min"), (*at, "max")),
-        )
-    if lever is Lever.REPLICAS:
-        values: list[tuple[Path, float]] = [(("min",), settings.min), (("max",), settings.max)]
-        for key, value in [*values, *([(("pin", "value"), pin.value)] if pin is not None else [])]:
-            if value != int(value):
-                yield Finding(
-                    (*at, *key),
-                    f"{value:g} is not a whole number of replicas",
-                    f"write {int(value)} or {int(value) + 1}",
-                )
-        if settings.max < 1:
-            yield Finding(
-                (*at, "max"), "0 replicas serve nothing", "write at least 1, or mode: off to leave the pool alone"
-            )
-    drives = tuple(getattr(settings.policy.cls, "levers", ())) if settings.policy.kind else ()
-    if drives and lever not in drives:
-        yield Finding(
-            (*at, "policy", "kind"),
-            f"{settings.policy.kind} cannot drive {lever}",
-            f"it drives {', '.join(sorted(drives))}; choose another policy",
         )
 
 

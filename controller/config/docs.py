@@ -16,9 +16,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from controller import registry
-from controller.config import models
+from controller.config import levers, models
 from controller.config.plugins import TAG, Chosen, Secret, Tagged, model_of
-from controller.config.units import Within, Written, format_rate, format_size, show
+from controller.config.units import ByLever, Within, Written, format_rate, format_size, show
 from controller.core.params import Unit
 from controller.core.rules import Rate
 from controller.registry import Group
@@ -66,6 +66,8 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`pools.NAME.labels`", models.LabelsConfig),
     ("`pools.NAME.workload`", models.WorkloadConfig),
     ("`pools.NAME.profile`", models.ProfileConfig),
+    ("`pools.NAME.tenants.TENANT`", models.TenantConfig),
+    ("`pools.NAME.classes.CLASS`", models.ClassConfig),
     ("`pools.NAME.levers.LEVER`", models.LeverConfig),
     ("`pools.NAME.levers.LEVER.pin`", models.PinConfig),
     ("`pools.NAME.levers.LEVER.cooldown`", models.CooldownConfig),
@@ -78,8 +80,18 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 )
 
 
+_LEVERS = """\
+## Levers and their defaults
+
+A lever without a key takes it from here; [levers.md](levers.md) says what each lever does. *Neutral* is the value at
+which it does nothing, and to which its target returns when nobody renews it for `expiry`.
+
+"""
+
+
 def _section(title: str, model: type[BaseModel]) -> str:
-    return f"## {title}\n\n{first_paragraph(model.__doc__)}\n\n{table(model)}\n"
+    before = _LEVERS + levers.table() + "\n\n" if model is models.LeverConfig else ""
+    return f"{before}## {title}\n\n{first_paragraph(model.__doc__)}\n\n{table(model)}\n"
 
 
 def _plugin(group: Group, kind: str) -> str:
@@ -168,6 +180,8 @@ _PLAIN: dict[Any, str] = {
 
 
 def _default(field: FieldInfo, unit: Unit, words: str) -> str:
+    if any(isinstance(part, ByLever) for part in field.metadata):
+        return "by lever"
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
@@ -182,6 +196,8 @@ def _default(field: FieldInfo, unit: Unit, words: str) -> str:
         return f"`{format_rate(value)}`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`[{', '.join(map(str, value))}]`"
     if isinstance(value, int) and words.startswith("size"):
         return f"`{format_size(value)}`"
     return f"`{show(value, unit)}`"

@@ -106,11 +106,32 @@ Percentile = Annotated[
 Attainment = Annotated[Ratio, BeforeValidator(_attainment)]
 
 
+NO_RATE = "none"
+
+
 def _maybe_rate(value: object) -> object:
+    if value is None or value == NO_RATE:
+        return None
     return value if isinstance(value, Rate) else rate(value)
 
 
-RateField = Annotated[Rate, BeforeValidator(_maybe_rate), WithJsonSchema({"type": "string", "pattern": RATE_PATTERN})]
+MaybeRate = Annotated[
+    Rate | None,
+    BeforeValidator(_maybe_rate),
+    Written(f"rate or `{NO_RATE}`"),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": RATE_PATTERN}, {"const": NO_RATE}]}),
+]
+
+
+def _member(value: object) -> object:
+    if isinstance(value, str) and (not value.isprintable() or value != value.strip() or len(value) > 128):
+        raise BadValue(
+            f"{value[:40]!r} is not a label value", "write up to 128 printable characters, without outer spaces"
+        )
+    return value
+
+
+Member = Annotated[Text, Written("label value"), BeforeValidator(_member)]
 
 
 def _listen(value: object) -> object:

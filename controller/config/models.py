@@ -3,7 +3,8 @@
 Durations are seconds and ratios are 0..1 once loaded. What several keys must agree on is in ``checks``.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core.core_schema import ValidationInfo
@@ -14,19 +15,21 @@ from controller.config.fields import (
     Label,
     LabelMatch,
     Listen,
+    MaybeRate,
     MaybeText,
+    Member,
     Moment,
     Name,
     Number,
     Percentile,
     PositiveDuration,
-    RateField,
     Share,
     Text,
     Whole,
 )
+from controller.config.levers import NO_LIMIT, SETPOINTS, with_defaults
 from controller.config.plugins import ActuatorPlugin, PolicyPlugin, SourcePlugin
-from controller.config.units import Duration, Size, Within, Written, duration, format_duration, ratio
+from controller.config.units import ByLever, Duration, Size, Within, Written, duration, format_duration, ratio
 from controller.core.model import Lever, Mode
 from controller.core.params import Unit
 from controller.core.ports import Matcher
@@ -155,17 +158,18 @@ class ProfileConfig(Model):
 class CooldownConfig(Model):
     """Time that must pass after a change before the next one in a direction."""
 
-    up: Duration = Field(0.0, description="before the value may rise")
-    down: Duration = Field(60.0, description="before the value may fall")
+    up: Annotated[Duration, ByLever()] = Field(0.0, description="before the value may rise")
+    down: Annotated[Duration, ByLever()] = Field(60.0, description="before the value may fall")
 
 
 class RateConfig(Model):
-    """How much may change in any stretch of time: `amount/time`, absolute or in percent of the current value."""
+    """How much may change in any stretch of time: `amount/time`, absolute or in percent of the current value; `none` is
+    no limit."""
 
-    up: RateField = Field(
+    up: Annotated[MaybeRate, ByLever()] = Field(
         Rate(1.0, 60.0, relative=True), description="largest rise; a percentage always allows one quantum"
     )
-    down: RateField = Field(Rate(0.1, 60.0, relative=True), description="largest fall")
+    down: Annotated[MaybeRate, ByLever()] = Field(Rate(0.1, 60.0, relative=True), description="largest fall")
 
 
 class PinConfig(Model):
@@ -176,27 +180,75 @@ class PinConfig(Model):
     reason: Text = Field(description="why, for whoever reads the decisions")
 
 
+def _by_lever(schema: dict[str, Any]) -> None:
+    """What each lever has a default of its own for is neither required nor shown with one."""
+    own = {
+        name for name, field in LeverConfig.model_fields.items() if any(isinstance(m, ByLever) for m in field.metadata)
+    }
+    schema["required"] = [name for name in schema["required"] if name not in own]
+    for name in own:
+        schema["properties"][name].pop("default", None)
+
+
 class LeverConfig(Model):
-    """One lever of a pool: the policy that decides, the actuator that acts, and the limits of both."""
+    """One lever of a pool: the policy that decides, the actuator that acts, and the limits of both. What a lever has a
+    default of its own for is in the table above."""
+
+    model_config = ConfigDict(json_schema_extra=_by_lever)
 
     mode: Mode = Field(
         Mode.OBSERVE, description="off, observe (decide and record only), protect (only tighten or add), auto"
     )
-    min: Annotated[Number, Within(ge=0)] = Field(description="hard lower bound")
-    max: Annotated[Number, Within(ge=0, le=1e9)] = Field(description="hard upper bound")
+    min: Annotated[Number, Within(ge=0), ByLever()] = Field(description="hard lower bound")
+    max: Annotated[Number, Within(ge=0, le=NO_LIMIT), ByLever()] = Field(
+        description="hard upper bound; of caps and gates it means no limit"
+    )
+    quantum: Annotated[Number, Within(gt=0), ByLever()] = Field(1.0, description="step to which values are rounded")
     policy: PolicyPlugin = Field(description="decision law, chosen by `kind`")
     actuator: ActuatorPlugin | None = Field(
         None, description="who carries it out, chosen by `kind`; not needed to rehearse"
     )
+    receivers: tuple[Name, ...] = Field((), description="downgrade: the pools that may take over requests, best first")
+    setpoints: tuple[Literal["concurrency", "longest_prompt"], ...] = Field(
+        SETPOINTS, description="admission: what of the gate is moved"
+    )
     pin: PinConfig | None = Field(None, description="hold a value by hand for a while")
     cooldown: CooldownConfig = Field(CooldownConfig(), description="rest after a change")  # type: ignore[call-arg]
     rate: RateConfig = Field(RateConfig(), description="speed limits")  # type: ignore[call-arg]
-    stabilise: Duration = Field(300.0, description="the highest need of this past counts before anything is lowered")
+    stabilise: Annotated[Duration, ByLever()] = Field(
+        300.0, description="the most protective need of this past counts before anything is relaxed"
+    )
     every: Duration = Field(0.0, description="time between decisions that relax; 0s means every tick")
-    settle: Duration = Field(0.0, description="time until a change shows in the metrics; no further change before it")
+    settle: Annotated[Duration, ByLever()] = Field(
+        0.0, description="time until a change shows in the metrics; no further change before it"
+    )
     give_up: PositiveDuration = Field(
         900.0, description="capacity asked for this long ago and still absent is not counted on"
     )
+    expiry: Annotated[Duration, ByLever()] = Field(
+        0.0, description="the target drops a value that is not neutral after this time without renewal; 0s means never"
+    )
+    group: Annotated[Share, ByLever()] = Field(
+        0.2, description="weight, breaker: largest part of the replicas that may be held back at once"
+    )
+
+
+class TenantConfig(Model):
+    """What a tenant was promised, and what it agreed to."""
+
+    guarantee: Annotated[Number, Within(ge=0)] = Field(
+        0.0, description="tokens/s (prompt and answer) that it gets while it asks for them"
+    )
+    weight: Annotated[Number, Within(gt=0)] = Field(1.0, description="its share of what is left, against the others'")
+    consents: bool = Field(False, description="whether its requests may go to a smaller model")
+
+
+class ClassConfig(Model):
+    """What a class of requests stands for."""
+
+    rank: Annotated[Whole, Within(ge=0)] = Field(0, description="0 is served first")
+    sheddable: bool = Field(False, description="whether it may be refused before the promises of others break")
+    consents: bool = Field(False, description="whether it may go to a smaller model")
 
 
 class PoolConfig(Model):
@@ -216,7 +268,14 @@ class PoolConfig(Model):
     cold_start: PositiveDuration = Field(
         180.0, description="time from asking for a replica to a warm one, until measured"
     )
-    levers: dict[Lever, LeverConfig] = Field({}, description="what Governor may move; today: replicas")
+    tenants: dict[Member, TenantConfig] = Field({}, description="tenants by the value of `labels.tenant`")
+    classes: dict[Member, ClassConfig] = Field({}, description="request classes by the value of `labels.class`")
+    levers: dict[Lever, LeverConfig] = Field({}, description="what Governor may move, the first lever first")
+
+    @field_validator("levers", mode="before")
+    @classmethod
+    def _defaults(cls, value: object) -> object:
+        return with_defaults(value) if isinstance(value, Mapping) else value
 
     @field_validator("objectives", mode="after")
     @classmethod

@@ -12,7 +12,8 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from controller.config.models import GovernorConfig, ObjectiveConfig
+from controller.config.fields import NO_RATE
+from controller.config.models import GovernorConfig, ObjectiveConfig, RateConfig
 from controller.config.plugins import Plugin, model_of
 from controller.config.units import Written, format_duration, format_rate, format_ratio
 from controller.core.params import SecretRef, Unit
@@ -34,6 +35,8 @@ def _model(value: object, model: type[BaseModel]) -> dict[str, Any]:
         part = getattr(value, name)
         if part is not None:
             spelled[field.alias or name] = _spell(part, (field.annotation, *field.metadata))
+        elif isinstance(value, RateConfig):
+            spelled[name] = NO_RATE
     if isinstance(value, ObjectiveConfig):
         # Its unit is that of the signal, which no annotation can say.
         ratio = value.signal is Signal.ERROR_RATIO

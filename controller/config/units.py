@@ -147,6 +147,11 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class ByLever:
+    """The default of this key depends on the lever (``controller.config.levers``). Pydantic metadata without effect."""
+
+
+@dataclass(frozen=True, slots=True)
 class Within:
     """Bounds on a parsed value, reported in the unit the user wrote. Used as pydantic metadata."""
 

@@ -17,7 +17,8 @@ from controller.core.estimate import EstimatorSpec
 from controller.core.meter import Meter, PoolSpec
 from controller.core.model import Lever, Pin, Target
 from controller.core.ports import Actuator, Binding, Limits, Policy, PoolNeeds, Source
-from controller.core.rules import Budget, FleetGuard, FleetRules, LeverRules, PoolRules
+from controller.core.rules import PER_REPLICA, Budget, FleetGuard, FleetRules, LeverRules, PoolRules
+from controller.core.tenancy import ClassRules, TenantRules
 from controller.run.ends import DryRun, Watched
 from controller.run.ledger import FileLedger, MemoryLedger
 from controller.run.loop import ControlLoop, KeyedLedger, Parts
@@ -160,24 +161,37 @@ def pins(config: GovernorConfig) -> Mapping[Target, Pin]:
 
 
 def _pool_rules(name: str, pool: PoolConfig) -> PoolRules:
-    levers = tuple(_lever_rules(lever, settings) for lever, settings in pool.levers.items())
+    levers = tuple(_lever_rules(lever, settings, pool) for lever, settings in pool.levers.items())
     return PoolRules(
         pool=name,
         objectives=pool.to_objectives(),
         levers=levers,
-        targets=tuple(Target(name, rules.lever) for rules in levers),
+        targets=tuple(Target(name, rules.lever, member) for rules in levers for member in rules.members),
         weight=float(pool.gpus_per_replica),
         window=pool.window,
+        tenants={name: TenantRules(t.guarantee, t.weight, t.consents) for name, t in pool.tenants.items()},
+        classes={name: ClassRules(c.rank, c.sheddable, c.consents) for name, c in pool.classes.items()},
     )
 
 
-def _lever_rules(lever: Lever, settings: LeverConfig) -> LeverRules:
+def members(lever: Lever, settings: LeverConfig, pool: PoolConfig) -> tuple[str, ...]:
+    """The members of a lever that are known beforehand; none where they are the replicas that are seen."""
+    if lever in PER_REPLICA:
+        return ()
+    if lever is Lever.TENANT_CAP:
+        return tuple(sorted(pool.tenants))
+    if lever is Lever.ADMISSION:
+        return settings.setpoints
+    return settings.receivers if lever is Lever.DOWNGRADE else ("",)
+
+
+def _lever_rules(lever: Lever, settings: LeverConfig, pool: PoolConfig) -> LeverRules:
     return LeverRules(
         lever=lever,
         policy=settings.policy.kind,
         actuator=settings.actuator.kind if settings.actuator else "",
         mode=settings.mode,
-        limits=Limits(float(settings.min), float(settings.max), 1.0),
+        limits=Limits(float(settings.min), float(settings.max), float(settings.quantum)),
         cooldown_up=settings.cooldown.up,
         cooldown_down=settings.cooldown.down,
         rate_up=settings.rate.up,
@@ -186,6 +200,9 @@ def _lever_rules(lever: Lever, settings: LeverConfig) -> LeverRules:
         every=settings.every,
         settle=settings.settle,
         give_up=settings.give_up,
+        members=members(lever, settings, pool),
+        expiry=settings.expiry,
+        group=settings.group,
     )
 
 
@@ -202,7 +219,9 @@ def _actuators(
             if mode in _IN_PROCESS or plugin is None:
                 out[key] = world
                 continue
-            binding = Binding(tuple(t for t in pool.targets if t.lever == lever.lever))
+            binding = Binding(
+                tuple(t for t in pool.targets if t.lever == lever.lever), pool=pool.pool, lever=lever.lever
+            )
             real = ends.actuator(key, plugin, binding)
             out[key] = DryRun(real) if mode is RunMode.DRY_RUN else real
     return out

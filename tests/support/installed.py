@@ -10,7 +10,7 @@ from controller.registry import Group
 
 KNOWN: dict[Group, dict[str, str]] = {
     Group.SOURCE: {"still": "StillSource"},
-    Group.POLICY: {"steady": "Steady", "wheel": "Wheel", "broken": "Broken"},
+    Group.POLICY: {"steady": "Steady", "wheel": "Wheel", "knob": "Knob", "broken": "Broken"},
     Group.ACTUATOR: {"hand": "Hand"},
     Group.TOOL: {"engines": "engines", "contract": "contract"},
 }

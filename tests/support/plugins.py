@@ -71,6 +71,19 @@ class Wheel:
         self.config = config
 
 
+class Knob:
+    """A policy for every lever."""
+
+    levers: ClassVar[tuple[Lever, ...]] = tuple(Lever)
+
+    @dataclass(frozen=True)
+    class Config:
+        """Nothing to set."""
+
+    def __init__(self, config: "Knob.Config") -> None:
+        self.config = config
+
+
 class Hand:
     """An actuator."""
 
