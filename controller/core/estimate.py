@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from controller.core import burn
 from controller.core import forecast as ahead_of
 from controller.core.model import PoolReadings, TargetState
+from controller.core.parts import split
 from controller.core.ports import Estimate
 from controller.core.reading import Reading
 from controller.core.signals import Signal
@@ -98,7 +99,7 @@ def update(
     if served is not None and state.shape is not None:
         shown = proven(profile, _thinner(state.shape, replicas), state.kappa, served, state.seen)
     burning = any(burn.burning(readings, spec.budget_period) for readings in pool.burn.values())
-    found = _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state)
+    found = _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state, profile)
     if state.shape is not None:  # so that laws can compare replicas whose batches differ
         base, each, least = terms(profile, state.shape, state.kappa)
         found = replace(found, evidence={**found.evidence, "step_base": base, "step_each": each, "step_least": least})
@@ -107,7 +108,7 @@ def update(
 
 def _assemble(
     pool: PoolReadings, replicas: float | None, served: Capacity | None, shown: float | None, offered: float | None,
-    ahead: ahead_of.Forecast | None, horizon: float, burning: bool, state: EstimatorState,
+    ahead: ahead_of.Forecast | None, horizon: float, burning: bool, state: EstimatorState, profile: Profile,
 ) -> Estimate:  # fmt: skip
     demands: dict[str, float] = {}
     if served is not None and offered is not None:
@@ -132,9 +133,18 @@ def _assemble(
         expected = ahead.upper / served.rate
         evidence.update(forecast_rate=ahead.value, forecast_upper=ahead.upper)
     hit = pool.get(Signal.PREFIX_HIT_RATE)
+    demand = max(demands.values()) if demands else None
+    flows: dict[str, float] = {}
+    klasses: dict[str, float] = {}
+    unit_tokens = None
+    if served is not None and state.shape is not None:
+        unit_tokens = served.rate * (state.shape.prompt + state.shape.output)
+        if demand is not None and offered is not None:
+            flows = split(demand, offered, pool.tenants, profile, state.shape)
+            klasses = split(demand, offered, pool.classes, profile, state.shape)
     return Estimate(
         offered=offered,
-        demand=max(demands.values()) if demands else None,
+        demand=demand,
         forecast=expected,
         backlog=left / (served.rate * DRAIN) if served is not None else 0.0,
         unit_rate=served.rate if served is not None else None,
@@ -146,6 +156,10 @@ def _assemble(
         cache_told=state.cache_told,
         trusted=_trusted(pool, offered, served),
         evidence=evidence,
+        unit_tokens=unit_tokens,
+        unit_sequences=served.sequences if served is not None else None,
+        flows=flows,
+        classes=klasses,
     )
 
 

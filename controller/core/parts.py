@@ -1,0 +1,48 @@
+"""Whose demand it is: a pool's demand split over tenants, or over request classes, by measured work.
+
+    part_i = demand * lambda_i * w_i / sum(lambda_j * w_j)
+
+with lambda the requests/s offered and w the work of one request by the step model, so that a tenant of long prompts is
+charged for them. What nobody is named for counts as requests of the pool's mean shape, and is no one's part.
+"""
+
+import math
+from collections.abc import Mapping
+
+from controller.core.model import Scope
+from controller.core.signals import Signal
+from controller.core.step_model import Profile, Shape, work
+
+ENOUGH = 5.0  # requests that must have finished before their mean lengths are believed
+
+
+def split(
+    demand: float, offered: float, scopes: Mapping[str, Scope], profile: Profile, shape: Shape
+) -> dict[str, float]:
+    """Replica-equivalents of each tenant or class that is read, sorted by name. `offered` requests/s of the pool and
+    `shape` its mean request."""
+    usual = work(profile, shape, 1.0, None)
+    rates = {name: rate for name, scope in sorted(scopes.items()) if (rate := _offered(scope)) is not None}
+    weighed = {name: rate * _cost(scopes[name], profile, shape) / usual for name, rate in rates.items()}
+    nameless = max(0.0, offered - math.fsum(rates.values()))
+    whole = math.fsum(weighed.values()) + nameless
+    if whole <= 0:
+        return {}
+    return {name: demand * weight / whole for name, weight in weighed.items()}
+
+
+def _offered(scope: Scope) -> float | None:
+    """What is offered; where only that is told, what finished: a part that is too small is better than none."""
+    for signal in (Signal.OFFERED_RATE, Signal.FINISHED_RATE):
+        if (rate := scope.get(signal).usable) is not None:
+            return rate
+    return None
+
+
+def _cost(scope: Scope, profile: Profile, shape: Shape) -> float:
+    finished = scope.get(Signal.FINISHED_RATE)
+    prompt, output = scope.get(Signal.PROMPT_TOKEN_RATE).usable, scope.get(Signal.GENERATION_TOKEN_RATE).usable
+    if not finished.usable or not prompt or not output or (finished.count or ENOUGH) < ENOUGH:
+        return work(profile, shape, 1.0, None)
+    own = Shape(prompt / finished.usable, output / finished.usable, shape.hit_rate)
+    return work(profile, own, 1.0, None)
