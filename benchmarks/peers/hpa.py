@@ -18,6 +18,7 @@ alone. A metric of pods does not see what waits at a gateway; the HPA that KEDA 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from benchmarks.peers import seen
 from benchmarks.peers.behaviour import Behaviour, Memory, behave, due
@@ -51,7 +52,7 @@ class Hpa:
         target: float = param("the metric per replica", gt=0)
         metric: str = param("in_flight (requests running and waiting) or queue (waiting alone)", seen.IN_FLIGHT)
 
-    State = Memory
+    State: TypeAlias = Memory
 
     def __init__(self, config: "Hpa.Config") -> None:
         seen.check(config.metric)
