@@ -30,9 +30,7 @@ def quantiles(j: Judge, signal: Signal, objectives: Sequence[Objective]) -> dict
     return _read(j, fact, h, names, source)
 
 
-def _read(
-    j: Judge, fact: Fact, h: HistogramIncrement, names: Mapping[str, float], source: str
-) -> dict[str, Reading]:
+def _read(j: Judge, fact: Fact, h: HistogramIncrement, names: Mapping[str, float], source: str) -> dict[str, Reading]:
     age = j.age_of(fact)
     out = {name: j.measured(histogram.quantile(h, q, source, j.covered, age), fact) for name, q in names.items()}
     out["mean"] = j.measured(histogram.mean(h, source, j.covered, age), fact)

@@ -24,10 +24,11 @@ _GAUGES: dict[str, Fact] = {
 _RATES: dict[str, Fact] = {
     Signal.OFFERED_RATE: Fact.ARRIVED, Signal.ADMITTED_RATE: Fact.ADMITTED, Signal.FINISHED_RATE: Fact.FINISHED,
     Signal.PROMPT_TOKEN_RATE: Fact.PROMPT_TOKENS, Signal.GENERATION_TOKEN_RATE: Fact.GENERATION_TOKENS,
+    Signal.REJECTED_RATE: Fact.REJECTED,
 }  # fmt: skip
 _EVENTS: dict[str, Fact] = {
     Signal.TIMEOUTS: Fact.TIMEOUTS, Signal.ABORTS: Fact.ABORTED, Signal.PREEMPTIONS: Fact.PREEMPTIONS,
-    Signal.OOM_RESTARTS: Fact.OOM_RESTARTS, Signal.CRASH_RESTARTS: Fact.RESTARTS,
+    Signal.OOM_RESTARTS: Fact.OOM_RESTARTS, Signal.CRASH_RESTARTS: Fact.RESTARTS, Signal.XID_ERRORS: Fact.XID_ERRORS,
 }  # fmt: skip
 _LATENCIES: dict[str, Fact] = {signal: Fact(signal.value) for signal in Signal if INFO[signal].latency}
 _COMPUTED: dict[str, str] = {

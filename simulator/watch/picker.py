@@ -1,9 +1,11 @@
 """The metrics page of a gateway, as llm-d's endpoint picker writes it (contract ``gaie``), and what it counts for it.
 
-Names are llm-d's, and so is the label `fairness_id` for the tenant; `request_class` is the twin's own, and so are the
-series of `routing`: prompt tokens sent, those of them believed cached where they were sent, and how long decisions
-took, where somebody lends the gateway a clock. A series is born with its first event. What waits in the gateway's own
-queue is seen here and nowhere else: engines do not know of it.
+Names are llm-d's, and so is the label `fairness_id` for the tenant of what comes in and of what is refused. The twin's
+own are the label `request_class`, `fairness_id` on the duration and the tokens of what was served, and the series of
+`routing`: retries of clients that say that they are (no gateway is known to count them), prompt tokens sent, those of
+them believed cached where they were sent, and how long decisions took, where somebody lends the gateway a clock. A
+series is born with its first event, that of retries with the first request of its class and tenant. What waits in the
+gateway's own queue is seen here and nowhere else: engines do not know of it.
 """
 
 from collections import Counter
@@ -22,8 +24,8 @@ from simulator.watch.page import Page, SeriesKey, labels
 _LATENCIES: tuple[tuple[str, tuple[float, ...], dict[str, str]], ...] = (
     ("llm_d_epp_request_ttft_seconds", TTFT, {"streaming": "true"}),
     ("llm_d_epp_request_streaming_tpot_seconds", PER_TOKEN, {}),
-    ("llm_d_epp_request_duration_seconds", REQUEST, {}),
 )
+_DURATION = "llm_d_epp_request_duration_seconds"
 _TOKENS = (
     "llm_d_epp_request_input_tokens_sum",
     "llm_d_epp_request_output_tokens_sum",
@@ -33,13 +35,13 @@ _CLIENTS_FAULT = frozenset({Reason.NO_MATCH.value, Reason.PROMPT_TOO_LONG.value,
 _REASONS = frozenset(reason.value for reason in Reason)
 
 
-class _Class:
-    """What is counted of one class of requests when they end."""
+class _Stream:
+    """What is counted of one class and tenant when requests are served."""
 
-    __slots__ = ("latencies", "tokens")
+    __slots__ = ("duration", "tokens")
 
     def __init__(self) -> None:
-        self.latencies = tuple(Histogram(edges) for _, edges, _ in _LATENCIES)
+        self.duration = Histogram(REQUEST)
         self.tokens = [0, 0, 0]
 
 
@@ -52,13 +54,18 @@ class Picker:
         self._own = {**dict(self.target), "model_name": model, "target_model_name": model}
         self._arrived: Counter[tuple[str, str]] = Counter()  # by class and tenant
         self._errors: Counter[tuple[str, str, str]] = Counter()  # and code
-        self._classes: dict[str, _Class] = {}
+        self._retries: Counter[tuple[str, str]] = Counter()
+        self._classes: dict[str, tuple[Histogram, ...]] = {}
+        self._streams: dict[tuple[str, str], _Stream] = {}
+        self._bars: dict[tuple[str, str, str], list[SeriesKey]] = {}
         self._keys: tuple[SeriesKey, ...] = ()
         self._made: dict[tuple[object, ...], SeriesKey] = {}
 
     def arrived(self, job: Job) -> None:
         """A request came in."""
-        self._arrived[job.request.klass, job.request.tenant] += 1
+        request = job.request
+        self._arrived[request.klass, request.tenant] += 1
+        self._retries[request.klass, request.tenant] += request.attempt > 0
 
     def ended(self, job: Job) -> None:
         """A request has ended for its client. Those whose client went away are not counted."""
@@ -66,14 +73,17 @@ class Picker:
         if job.ending is Ending.FINISHED:
             own = self._classes.get(request.klass)
             if own is None:
-                own = self._classes[request.klass] = _Class()
-            ttft, tpot, whole = own.latencies
+                own = self._classes[request.klass] = tuple(Histogram(edges) for _, edges, _ in _LATENCIES)
+            stream = self._streams.get((request.klass, request.tenant))
+            if stream is None:
+                stream = self._streams[request.klass, request.tenant] = _Stream()
+            ttft, tpot = own
             if job.first_token_at is not None and job.ended_at is not None:
                 ttft.add(job.first_token_at - job.arrived)
-                whole.add(job.ended_at - job.arrived)
+                stream.duration.add(job.ended_at - job.arrived)
             if (pace := job.tpot) is not None:
                 tpot.add(pace)
-            tokens = own.tokens
+            tokens = stream.tokens
             tokens[0] += request.prompt_tokens
             tokens[1] += min(job.output, request.max_tokens)
             tokens[2] += job.cached
@@ -93,19 +103,34 @@ class Picker:
             keys.append(key)
             values.append(float(value))
 
+        def show(name: str, histogram: Histogram, klass: str, tenant: str = "", **more: str) -> None:
+            bars = self._bars.get((name, klass, tenant))
+            if bars is None:
+                own = {**self._own, "request_class": klass, "fairness_id": tenant, **more}
+                edges = (*map(repr, histogram.edges), "+Inf")
+                bars = self._bars[name, klass, tenant] = [
+                    *((f"{name}_bucket", labels(**own, le=edge)) for edge in edges),
+                    (f"{name}_count", labels(**own)),
+                    (f"{name}_sum", labels(**own)),
+                ]
+            keys.extend(bars)
+            values.extend(map(float, accumulate(histogram.buckets)))
+            values.extend((float(histogram.count), histogram.sum))
+
         there = list(replicas)
         for (klass, tenant), count in sorted(self._arrived.items()):
             put("llm_d_epp_request_total", count, request_class=klass, fairness_id=tenant)
         for (klass, tenant, code), count in sorted(self._errors.items()):
             put("llm_d_epp_request_error_total", count, request_class=klass, fairness_id=tenant, error_code=code)
+        for (klass, tenant), count in sorted(self._retries.items()):
+            put("routing_client_retries_total", count, request_class=klass, fairness_id=tenant)
         for klass, own in sorted(self._classes.items()):
-            for (name, edges, more), histogram in zip(_LATENCIES, own.latencies, strict=True):
-                for edge, upto in zip((*map(repr, edges), "+Inf"), accumulate(histogram.buckets), strict=True):
-                    put(f"{name}_bucket", upto, request_class=klass, le=edge, **more)
-                put(f"{name}_count", histogram.count, request_class=klass, **more)
-                put(f"{name}_sum", histogram.sum, request_class=klass, **more)
-            for name, total in zip(_TOKENS, own.tokens, strict=True):
-                put(name, total, request_class=klass)
+            for (name, _, more), histogram in zip(_LATENCIES, own, strict=True):
+                show(name, histogram, klass, **more)
+        for (klass, tenant), stream in sorted(self._streams.items()):
+            show(_DURATION, stream.duration, klass, tenant)
+            for name, total in zip(_TOKENS, stream.tokens, strict=True):
+                put(name, total, request_class=klass, fairness_id=tenant)
         sent, decisions = counts.total, counts.decisions
         put("routing_prompt_tokens_total", sent.prompt_tokens)
         put("routing_prefix_hit_tokens_total", sent.hit_tokens)

@@ -33,6 +33,7 @@ _ELSEWHERE = {
     ),
     Fact.RETRIES: "no metric tells a retry from a first attempt; only a gateway that marks retries could",
     Fact.REMAINING_TOKENS: "not exposed; estimated from running requests and output lengths",
+    Fact.HELD: "only a gateway with a queue of its own exposes it",
     Fact.SATURATION: "only a gateway with flow control exposes it",
 }
 

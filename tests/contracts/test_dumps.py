@@ -150,7 +150,7 @@ def test_vllm_0_32_supports_exactly_these_signals() -> None:
     missing = {signal for signal in Signal if way_for(signal, available.keys()) is None}
     assert missing == {
         Signal.GPU_MEMORY, Signal.GPU_UTILISATION, Signal.RETRY_SHARE, Signal.TIMEOUTS, Signal.OOM_RESTARTS,
-        Signal.CRASH_RESTARTS, Signal.READY_REPLICAS, Signal.LORA_LOADED,
+        Signal.CRASH_RESTARTS, Signal.READY_REPLICAS, Signal.LORA_LOADED, Signal.REJECTED_RATE, Signal.XID_ERRORS,
     }  # fmt: skip
 
 

@@ -185,12 +185,12 @@ def test_a_quiet_pool_is_trusted_even_before_anything_was_learned() -> None:
     assert learn(idle)[0].trusted
 
 
-def test_retries_are_not_demand() -> None:
-    """A retry storm must not order hardware for requests that exist once."""
+def test_retries_are_taken_off_once_and_not_twice() -> None:
+    """The offered rate counts each request once already; less would starve whoever asks for the first time."""
     stormy = pool(rate=20.0)
     stormy = replace(stormy, signals={**stormy.signals, Signal.RETRY_SHARE: ok(0.5)})
 
-    assert learn(stormy)[0].offered == pytest.approx(10.0)
+    assert learn(stormy)[0].offered == pytest.approx(20.0)
 
 
 @pytest.mark.parametrize(("leaving", "left"), [(10.0, 400.0), (11.0, 190.0), (20.0, 0.0), (5.0, 400.0)])
