@@ -1,10 +1,11 @@
 """The twin: a fleet in virtual time as the loop sees one. It is the actuator; its pages feed a source.
 
 Only what a cluster and a Prometheus would tell comes out of `read`, `pages` and `scrape`. What really happened is in
-`truth`.
+`truth`. The gateway drops a set-point by itself at its `until`, so that a fleet whose controller died comes to rest.
 """
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -34,6 +35,7 @@ class Twin:
         self._settings = {name: Setting(front.knobs) for name, front in self.fleet.fronts.items()}
         self._outcomes: dict[Target, Outcome] = {}
         self._moved: dict[Target, float] = {}
+        self._until: dict[Target, float] = {}  # when set-points are dropped if nobody renews them
 
     @property
     def truth(self) -> Truth:
@@ -52,14 +54,26 @@ class Twin:
 
     def advance(self, until: float) -> None:
         """Let time pass."""
+        while (due := min(self._until.values(), default=math.inf)) <= until:
+            self.fleet.advance(due)
+            for target in [target for target, at in self._until.items() if at <= due]:
+                self._drop(target, due)
         self.fleet.advance(until)
+
+    def _drop(self, target: Target, now: float) -> None:
+        del self._until[target]
+        setting = self._setting(target)
+        before = setting.get(target)
+        self.fleet.front_of[target.pool].tune(setting.drop(target), now)
+        self._moved[target] = now
+        self.truth.moves.append(Move(now, target, before, setting.get(target)))
 
     # --- the source side ---------------------------------------------------------------------------------------------
 
     def pages(self, at: float) -> Iterator[Page]:
         """Let time pass until `at`, and give what an instant query sees then, a page for each target. Raises
         ConnectionError while Prometheus is down."""
-        self.fleet.advance(at)
+        self.advance(at)
         return self.fleet.pages(at)
 
     def scrape(self, at: float) -> Iterator[tuple[str, Labels, float]]:
@@ -70,7 +84,7 @@ class Twin:
     # --- the actuator side -------------------------------------------------------------------------------------------
 
     def describe(self) -> Description:
-        return Description((Lever.REPLICAS, *LEVERS), unit="replicas", quantum=1.0, settle=0.0, cas=True)
+        return Description((Lever.REPLICAS, *LEVERS), unit="replicas", quantum=1.0, settle=0.0, expiry=True, cas=True)
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         return {target: self._read(target) for target in targets}
@@ -114,6 +128,10 @@ class Twin:
         state = self._read(target)
         if state.accepted is None or final is None:
             return self._told(target, Outcome.REFUSED, state.error or "no value was given")
+        if decision.until is not None:
+            self._until[target] = decision.until
+        else:
+            self._until.pop(target, None)
         if final == state.accepted:
             return self._told(target, Outcome.DONE, f"has {final:g} already")
         if decision.current is not None and decision.current != state.accepted:

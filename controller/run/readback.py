@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from controller.core.model import Lever, Pending, Target, TargetState
 
-_MOST = 1e6  # no fleet has more replicas, and no other lever a larger value
+_MOST_REPLICAS = 1e6  # no fleet has more
+_MOST = 1e12  # no other lever a larger value; a cap that stands there is none
 
 
 def believable(target: Target, state: TargetState) -> TargetState:
@@ -34,8 +35,9 @@ def expected(pending: Sequence[Pending], cold_start: float) -> tuple[Pending, ..
 def _doubt(target: Target, value: float) -> str:
     if not math.isfinite(value):
         return "which is no number"
-    if not 0 <= value <= _MOST:
-        return f"which is not within 0..{_MOST:g}"
+    most = _MOST_REPLICAS if target.lever is Lever.REPLICAS else _MOST
+    if not 0 <= value <= most:
+        return f"which is not within 0..{most:g}"
     if target.lever is Lever.REPLICAS and value % 1:
         return "which is not a whole number of replicas"
     return ""

@@ -45,6 +45,11 @@ class Setting:
         self._put = put
         return knobs
 
+    def drop(self, target: Target) -> Knobs:
+        """Back to what the gateway began with; the knobs as they are then."""
+        self._put.pop(_place(self._base, target), None)
+        return _knobs(self._base, self._put)
+
 
 def _usual(base: Knobs, target: Target) -> float:
     """What the gateway began with. Raises ValueError when there is no such knob."""

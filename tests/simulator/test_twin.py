@@ -1,5 +1,7 @@
 """The twin as an actuator: it takes what Kubernetes and a gateway would take, and tells no more than they could."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.core.model import Lever, Outcome, Pending, Phase, Target
@@ -170,6 +172,20 @@ def test_downgrade_moves_a_share_to_the_smaller_pool_where_there_is_one() -> Non
     assert one.truth.offered == {"chat": len(jobs)}
     nowhere = twin()
     assert "no pool to downgrade to" in nowhere.read([target], START)[target].error
+
+
+def test_a_set_point_that_nobody_renews_is_dropped_by_the_gateway_itself() -> None:
+    """Every Governor killed in mid-flash: the shed must not outlive them."""
+    one = twin(jobs=traffic(30.0, 300.0))
+    target = Target("chat", Lever.TENANT_CAP, "a")
+    one.apply([replace(ask(target, UNCAPPED, 200.0), until=START + 60.0)], START)
+    one.advance(START + 50.0)
+    one.apply([replace(ask(target, 200.0, 200.0), until=START + 120.0)], one.now)  # renewed
+    one.advance(START + 119.0)
+    assert one.read([target], one.now)[target].accepted == 200.0
+    one.advance(START + 121.0)
+    assert one.read([target], one.now)[target].accepted == UNCAPPED
+    assert [(move.at - START, move.after) for move in one.truth.moves] == [(0.0, 200.0), (120.0, UNCAPPED)]
 
 
 def test_a_knob_that_cannot_be_is_refused_and_changes_nothing() -> None:
