@@ -12,6 +12,7 @@ from simulator.cluster.cluster import Cluster
 from simulator.cluster.disturbances import (
     Crash,
     Disturbance,
+    Errors,
     Hang,
     MetricsOutage,
     OutOfMemory,
@@ -112,6 +113,14 @@ class Disturber:
         elif isinstance(one, Hang):
             self._hang(server, True, one.answers, now)
             self._later(one.duration, now, partial(self._hang, server, False, True))
+        elif isinstance(one, Errors):
+            self._break(server, True, now)
+            self._later(one.duration, now, partial(self._break, server, False))
+
+    @staticmethod
+    def _break(server: Server, broken: bool, _now: float) -> None:
+        """The server answers errors; one that starts anew does not."""
+        server.broken = broken
 
     def _pace(self, server: Server, factor: float, now: float) -> None:
         """The hardware is slow, so it stays so when the process starts anew."""

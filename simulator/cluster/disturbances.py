@@ -1,4 +1,4 @@
-"""What befalls a fleet: crashes, stragglers, hangs, reclaimed nodes, rollouts, and failures of what is around it.
+"""What befalls a fleet: crashes, stragglers, hangs, errors, reclaimed nodes, rollouts, and failures of what is around it.
 
 Plain frozen data. `at` counts seconds from the start. Victims are told by their place among the replicas that serve
 then, oldest first: one of them, or a share of them from the first on, rounded up.
@@ -57,6 +57,15 @@ class Hang(Victims):
     kind: Literal["hang"] = param("hang", "hang")
     duration: float = param("how long", 60.0, unit=Unit.DURATION, gt=0)
     answers: bool = param("vLLM's HTTP server still answers, and its metrics stand still; else scrapes fail", True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors(Victims):
+    """The HTTP server answers new requests with 500 at once, for a while; those that it has go on. With so little to
+    do it looks like the best place for the next one."""
+
+    kind: Literal["errors"] = param("errors", "errors")
+    duration: float = param("how long", 60.0, unit=Unit.DURATION, gt=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +146,7 @@ Disturbance = (
     | OutOfMemory
     | Straggler
     | Hang
+    | Errors
     | Reclaim
     | Rollout
     | SlowNetwork

@@ -11,12 +11,13 @@ from simulator.watch.page import Labels, Page
 
 class Server:
     """A replica of a pool; `number` counts them in the order of their making. `target` are the labels that Prometheus
-    gives to it; `answers` is whether its HTTP server does. `pending` are the jobs that it has or that are on the way to
-    it; `heavy` those of them whose prompts may not fit the memory for activations and have no first token yet."""
+    gives to it; `answers` is whether its HTTP server does, `broken` whether it answers 500 to all that is new. `pending`
+    are the jobs that it has or that are on the way to it; `heavy` those of them whose prompts may not fit the memory for
+    activations and have no first token yet."""
 
     __slots__ = (
-        "_exposition", "answers", "engine", "engine_wake", "heavy", "http", "life", "life_wake", "name", "number",
-        "pending", "pool", "slow", "spec", "target", "version", "zone",
+        "_exposition", "answers", "broken", "engine", "engine_wake", "heavy", "http", "life", "life_wake", "name",
+        "number", "pending", "pool", "slow", "spec", "target", "version", "zone",
     )  # fmt: skip
 
     def __init__(
@@ -32,7 +33,7 @@ class Server:
         self.pending = 0
         self.heavy: dict[int, Job] = {}
         self.slow = 1.0
-        self.answers = True
+        self.answers, self.broken = True, False
         self._exposition = Exposition(model_name, target)
 
     def start(self, now: float) -> Engine:
@@ -40,7 +41,7 @@ class Server:
         self.engine = Engine(self.spec, now)
         self.engine.slow = self.slow
         self.http = Http()
-        self.answers = True
+        self.answers, self.broken = True, False
         return self.engine
 
     def stop(self, now: float) -> list[Job]:

@@ -18,6 +18,7 @@ from simulator.job import Ending, Job
 from simulator.spec import GatewaySpec
 
 _OUT_OF_MEMORY = "Error"  # to Kubernetes, a CUDA out-of-memory is an exit code like any other
+_AT_ONCE = 0.005  # seconds that an answer takes which costs no computing
 _HEAVY = 0.25  # share of the memory for prompts from which on one is watched
 
 
@@ -110,6 +111,9 @@ class Courier:
             server.pending -= 1
             self._desk.failed(flight, Ending.FAILED, "the replica refused the connection", "refused", now)
             return
+        if server.broken:
+            self._agenda.at(now + _AT_ONCE, partial(self._refused, flight, attempt, server))
+            return
         flight.holder = server
         memory = self._memory[server.pool]
         if memory is not None and leg is not Leg.DECODE and job.request.prompt_tokens >= _HEAVY * memory:
@@ -118,6 +122,13 @@ class Courier:
         if self._firsts:
             self._tell_firsts(now)
         server.engine_wake.plan(engine.next_at)
+
+    def _refused(self, flight: Flight, attempt: int, server: Server, now: float) -> None:
+        """A replica has answered with an error."""
+        server.http.failed += 1
+        self._lighter(server, now)
+        if self.flights.get(flight.job.request.id) is flight and flight.attempt == attempt:
+            self._desk.failed(flight, Ending.FAILED, "the replica answered HTTP 500", "error", now)
 
     def take_back(self, flight: Flight, ending: Ending, now: float) -> None:
         """Stop the work on a job, wherever it is."""

@@ -8,6 +8,7 @@ from controller.config.plugins import build
 from routing.knobs import Knobs, Retries
 from simulator.cluster.disturbances import (
     Crash,
+    Errors,
     Hang,
     PullFailure,
     Quota,
@@ -84,6 +85,23 @@ def test_a_slow_machine_stays_slow_when_its_process_starts_anew() -> None:
     one = twin(fleet(pool(1, life=LifeSpec(pull=0.0, load=5.0, warm=5.0)), disturbances=befalls))
     one.advance(START + 400.0)
     assert mean(one, "tpot", 150, 290) > 2.5 * mean(one, "tpot", 0, 45)
+
+
+def test_a_replica_that_answers_errors_at_once_draws_all_that_is_new() -> None:
+    errors = (Errors(at=100.0, pool="chat", duration=60.0),)
+    one = twin(fleet(pool(2, gateway=GatewaySpec(strategy="least-loaded")), disturbances=errors))
+    one.advance(START + 400.0)
+    jobs = one.truth.jobs
+    arrived = jobs.column("arrived") - START
+    lost = jobs.column("ending") == ENDINGS.index(Ending.FAILED)
+    during = (arrived >= 100) & (arrived < 160)
+    assert lost[during].mean() > 0.75  # it is always the one with less to do
+    assert not lost[~during].any()
+    assert "the replica answered HTTP 500" in jobs.whys.words
+    again = Knobs(retries=Retries(attempts=1, spare=1000.0))
+    saved = twin(fleet(pool(2, gateway=GatewaySpec(strategy="round-robin", knobs=again)), disturbances=errors))
+    saved.advance(START + 400.0)
+    assert of(saved, Ending.FAILED) < lost.sum() / 2
 
 
 def test_a_hang_holds_everything_that_the_replica_has_until_it_ends() -> None:
