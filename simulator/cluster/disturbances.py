@@ -1,4 +1,4 @@
-"""What befalls a fleet: crashes, stragglers, hangs, errors, reclaimed nodes, rollouts, and failures of what is around it.
+"""What befalls a fleet: crashes, stragglers, hangs, errors, reclaimed nodes, rollouts, failures of what is around it.
 
 Plain frozen data. `at` counts seconds from the start. Victims are told by their place among the replicas that serve
 then, oldest first: one of them, or a share of them from the first on, rounded up.

@@ -11,9 +11,9 @@ from simulator.watch.page import Labels, Page
 
 class Server:
     """A replica of a pool; `number` counts them in the order of their making. `target` are the labels that Prometheus
-    gives to it; `answers` is whether its HTTP server does, `broken` whether it answers 500 to all that is new. `pending`
-    are the jobs that it has or that are on the way to it; `heavy` those of them whose prompts may not fit the memory for
-    activations and have no first token yet."""
+    gives to it; `answers` is whether its HTTP server does, `broken` whether it answers 500 to all that is new.
+    `pending` are the jobs that it has or that are on the way to it; `heavy` those of them whose prompts may not fit the
+    memory for activations and have no first token yet."""
 
     __slots__ = (
         "_exposition", "answers", "broken", "engine", "engine_wake", "heavy", "http", "life", "life_wake", "name",
