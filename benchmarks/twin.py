@@ -69,8 +69,11 @@ answer is made.
 ## Levers
 
 Replicas of each pool; for its gateway the weight and the breaker factor of each replica (the lower one counts), the
-tokens/s of each tenant, and the share that is downgraded where `knobs.downgrade` names a pool for it. A value that
-was not decided on what stands now is not taken.
+tokens/s of each tenant, the requests in flight per replica and the longest prompt that admission lets in, and for each
+pool that `knobs.downgrade` names the share that goes there. 1e12 and more is no limit. A value that was not decided on
+what stands now is not taken. A tenant's cap leaves its `token_burst` as it is, and over t seconds the tenant gets
+`cap · t + burst`: where a cap shall hold within seconds, write a burst of seconds of it, and no less than the longest
+request.
 
 ## Example
 
