@@ -2,34 +2,56 @@
 
     e  = ln(measure / target), clamped to +-1.5, dead-band with continuity
     du = K * [(e - e_prev) + dt/Ti * e - Td/dt * (change of the filtered measure's slope)]
-    u  = current * exp(+-du)
+    u  = current * exp(+-du),   of a share that rests at zero   u = current +- du * (max - min)
 
 Working on changes of the value that the target really has gives anti-windup and bumpless switching by construction: a
 bound, a person or another controller moves `current`, and the next step starts there. The logarithm keeps the loop
 gain within a factor of four where latency goes like 1/(1 - load). Derivative is off by default: a p99 is too noisy.
-What rounding to whole replicas takes away is carried to the next tick. Tuning (SIMC, dead time theta): Ti = 4 * theta,
-K = 1/(2 * theta) * the time constant.
+What rounding to the quantum takes away is carried to the next tick, for each target of its own. The sign is that of the
+lever: a measure above its target raises capacity and what is sent elsewhere, and lowers weights, caps and gates. A
+replica's weight follows what that replica does, all else what the pool does. Tuning (SIMC, dead time theta):
+Ti = 4 * theta, K = 1/(2 * theta) * the time constant.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from controller.core.model import Ask, Lever, Proposal
+from controller.core.members import scope
+from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.params import Unit, param
-from controller.core.ports import Brief, View
+from controller.core.ports import Brief, Limits, View
 from controller.core.reading import Reading, State
+from controller.core.rules import PER_REPLICA, RELAX_DOWN
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
 
 CLAMP = 1.5
+_CARRY = 0.7  # of a quantum, or in ln: more than a rounding can take
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What the law remembers of one target. `error` and `filtered` of the last tick (ln), `slope` of the filtered
+    measure, `carry` the part that rounding took, valid while the value is still `asked`."""
+
+    at: float | None = None
+    filtered: float | None = None
+    error: float = 0.0
+    slope: float = 0.0
+    carry: float = 0.0
+    asked: float | None = None
+
+
+_NEW = Track()
 
 
 class Pid:
     """One signal held at a target by moving one value."""
 
-    levers = tuple(Lever)
+    levers = tuple(lever for lever in Lever if lever is not Lever.BREAKER)  # which is in or out, and no dial
     reads: frozenset[Signal] = frozenset()  # what its parameters name
 
     @dataclass(frozen=True, slots=True)
@@ -39,26 +61,25 @@ class Pid:
         signal: str = param("signal to hold; empty takes the first latency objective of the pool", "")
         target: float = param("value to hold it at; 0 takes the objective's", 0.0, ge=0)
         statistic: str = param("statistic of a latency signal: p50, p95, p99, mean; empty takes the objective's", "")
+        scope: Literal["by_lever", "pool", "member"] = param(
+            "whose signal: the pool's or the member's own; by_lever is the replica's own for weight", "by_lever"
+        )
         gain: float = param("proportional gain K, in ln(value) per ln(measure/target)", 0.4, gt=0, le=5)
         integral_time: float = param("integral time Ti", 600.0, unit=Unit.DURATION, gt=0)
         derivative_time: float = param("derivative time Td; 0 is off", 0.0, unit=Unit.DURATION, ge=0)
         filter_time: float = param("low-pass of the measure; 0 is off", 30.0, unit=Unit.DURATION, ge=0)
         dead_band: float = param("|ln(measure/target)| below which nothing moves", 0.1, ge=0, le=1)
-        raise_when_high: bool = param(
-            "whether a measure above its target raises the value (capacity) or lowers it", True
+        raise_when_high: bool | None = param(
+            "whether a measure above its target raises the value; without it as the lever protects: replicas and "
+            "downgrade rise, weights, caps and gates fall",
+            None,
         )
 
     @dataclass(frozen=True, slots=True)
     class State:
-        """`error` and `filtered` of the last tick (ln), `slope` of the filtered measure, `carry` the part of a whole
-        unit that rounding took (ln), valid while the value is still `asked`."""
+        """What is remembered of each target."""
 
-        at: float | None = None
-        filtered: float | None = None
-        error: float = 0.0
-        slope: float = 0.0
-        carry: float = 0.0
-        asked: float | None = None
+        tracks: Mapping[Target, Track] = field(default_factory=dict)
 
     def __init__(self, config: "Pid.Config") -> None:
         if config.signal and config.signal not in set(Signal):
@@ -73,72 +94,89 @@ class Pid:
     def propose(
         self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Pid.State"
     ) -> tuple[Sequence[Proposal], "Pid.State"]:
-        """SET on good data, AT_LEAST the current value (or a protective raise) otherwise."""
-        measure, target = self._measure(view, objectives)
-        if measure is None or target is None or (y := _log_ratio(measure, target)) is None:
-            why = _why_silent(measure)
-            quiet = [
-                Proposal(t, _bound(self.config), owner.accepted, "pid", why)
-                for t, owner in sorted(view.targets.items())
-                if owner.accepted is not None
-            ]
-            return tuple(quiet), self.State()
-        gone = view.tick.at - state.at if state.at is not None else 0.0
-        delta, state = self._step(y, gone, view.tick.at, state)
-        proposals = []
+        """SET on good data; otherwise a bound at the current value that forbids to relax, or a protective move. A
+        target whose measure is gone begins anew."""
+        proposals, tracks = [], {}
         for each, owner in sorted(view.targets.items()):
             if owner.accepted is None:
                 continue
-            quantum = view.limits[each].quantum
-            base = max(owner.accepted, quantum or 1e-9)
-            carry = state.carry if state.asked == owner.accepted else 0.0
-            wish = base * math.exp(delta + carry)
-            final = _round(wish, owner.accepted, quantum)
-            left = math.log(wish / final) if final > 0 else 0.0
-            state = self.State(state.at, state.filtered, state.error, state.slope, min(max(left, -0.7), 0.7), final)
-            protective = (final > owner.accepted) == self.config.raise_when_high
-            if final == owner.accepted:
-                why = Why.STEADY
-            else:
-                why = Why.LATENCY_HIGH if protective else Why.LATENCY_LOW
-            ask = Ask.SET if measure.trusted or (protective and final != owner.accepted) else _bound(self.config)
-            value = final if ask == Ask.SET else owner.accepted
-            evidence = {"measure": measure.usable or 0.0, "target": target, "error": state.error, "delta": delta}
-            proposals.append(Proposal(each, ask, value, "pid", why, evidence))
-        return tuple(proposals), state
+            measure, target = self._measure(view, objectives, each)
+            if measure is None or target is None or (y := _log_ratio(measure, target)) is None:
+                proposals.append(Proposal(each, _keep(each.lever), owner.accepted, "pid", _why_silent(measure)))
+                continue
+            delta, track = self._step(y, view.tick.at, state.tracks.get(each, _NEW), brief.gain)
+            final, tracks[each] = self._move(each, owner.accepted, delta, track, view.limits[each])
+            evidence = {
+                "measure": measure.usable or 0.0, "target": target, "error": tracks[each].error, "delta": delta
+            }  # fmt: skip
+            proposals.append(_proposal(each, owner, final, measure.trusted, evidence))
+        return tuple(proposals), self.State(tracks)
 
-    def _measure(self, view: View, objectives: Sequence[Objective]) -> tuple[Reading | None, float | None]:
+    def _move(self, target: Target, current: float, delta: float, track: Track, limits: Limits) -> tuple[float, Track]:
+        """The next value, on the quantum, and what rounding took of it."""
+        rises = RELAX_DOWN[target.lever] if self.config.raise_when_high is None else self.config.raise_when_high
+        delta = delta if rises else -delta
+        carry = track.carry if track.asked == current else 0.0
+        quantum = limits.quantum
+        if target.lever is Lever.DOWNGRADE:  # it rests at zero, from where no factor leads away
+            wish = min(max(current + delta * (limits.max - limits.min) + carry, limits.min), limits.max)
+            final = _round(wish, current, quantum)
+            left, most = wish - final, _CARRY * quantum
+        else:
+            wish = max(current, quantum or 1e-9) * math.exp(delta + carry)
+            final = _round(wish, current, quantum)
+            left, most = math.log(wish / final) if final > 0 else 0.0, _CARRY
+        return final, replace(track, carry=min(max(left, -most), most), asked=final)
+
+    def _measure(
+        self, view: View, objectives: Sequence[Objective], target: Target
+    ) -> tuple[Reading | None, float | None]:
         config = self.config
-        # Latencies are the pool's, so a promise for one class of requests is nothing to hold them at.
+        # Latencies are of all requests, so a promise for one class of them is nothing to hold them at.
         latencies = (o for o in objectives if INFO[o.signal].latency and not o.klass)
         objective = next((o for o in latencies if not config.signal or o.signal == config.signal), None)
         signal = Signal(config.signal) if config.signal else (objective.signal if objective else None)
         if signal is None:
             return None, None
-        target = config.target or (objective.target if objective else None)
+        wanted = config.target or (objective.target if objective else None)
+        own = config.scope == "member" or (config.scope == "by_lever" and target.lever in PER_REPLICA)
+        read = scope(view.pool, target) if own else view.pool
         if not INFO[signal].latency:
-            return view.pool.get(signal), target
+            return read.get(signal), wanted
         stat = config.statistic or (objective.stat if objective else "p95")
-        return view.pool.latency(signal, stat), target
+        return read.latency(signal, stat), wanted
 
-    def _step(self, y: float, gone: float, now: float, state: "Pid.State") -> tuple[float, "Pid.State"]:
-        """Change of ln(value) for this tick, in the direction of the lever."""
+    def _step(self, y: float, now: float, track: Track, gain: float) -> tuple[float, Track]:
+        """Change of ln(value) for this tick if a high measure raises it. `gain` slows what integrates."""
         c = self.config
+        gone = now - track.at if track.at is not None else 0.0
         y = min(max(y, -CLAMP), CLAMP)
         filtered = y
-        if state.filtered is not None and c.filter_time > 0:
+        if track.filtered is not None and c.filter_time > 0:
             filtered = (
-                state.filtered + gone / (c.filter_time + gone) * (y - state.filtered) if gone > 0 else state.filtered
+                track.filtered + gone / (c.filter_time + gone) * (y - track.filtered) if gone > 0 else track.filtered
             )
         error = math.copysign(max(abs(filtered) - c.dead_band, 0.0), filtered)
-        if state.filtered is None or gone <= 0:
-            return 0.0, self.State(now, filtered, error, 0.0, state.carry, state.asked)
-        slope = (filtered - state.filtered) / gone
-        delta = c.gain * ((error - state.error) + gone / c.integral_time * error)
+        if track.filtered is None or gone <= 0:
+            return 0.0, Track(now, filtered, error, 0.0, track.carry, track.asked)
+        slope = (filtered - track.filtered) / gone
+        delta = c.gain * ((error - track.error) + gain * gone / c.integral_time * error)
         if c.derivative_time > 0:
-            delta += c.gain * c.derivative_time * (slope - state.slope)
-        sign = 1.0 if c.raise_when_high else -1.0
-        return sign * delta, self.State(now, filtered, error, slope, state.carry, state.asked)
+            delta += c.gain * c.derivative_time * (slope - track.slope)
+        return delta, Track(now, filtered, error, slope, track.carry, track.asked)
+
+
+def _proposal(
+    target: Target, owner: TargetState, final: float, trusted: bool, evidence: Mapping[str, float]
+) -> Proposal:
+    current = owner.accepted or 0.0
+    protective = (final > current) == RELAX_DOWN[target.lever]
+    if final == current:
+        why = Why.STEADY
+    else:
+        why = Why.LATENCY_HIGH if protective else Why.LATENCY_LOW
+    ask = Ask.SET if trusted or (protective and final != current) else _keep(target.lever)
+    return Proposal(target, ask, final if ask == Ask.SET else current, "pid", why, evidence)
 
 
 def _log_ratio(measure: Reading, target: float) -> float | None:
@@ -150,8 +188,9 @@ def _log_ratio(measure: Reading, target: float) -> float | None:
     return math.log(measure.usable / target)
 
 
-def _bound(config: "Pid.Config") -> Ask:
-    return Ask.AT_LEAST if config.raise_when_high else Ask.AT_MOST
+def _keep(lever: Lever) -> Ask:
+    """The bound that only forbids to relax."""
+    return Ask.AT_LEAST if RELAX_DOWN[lever] else Ask.AT_MOST
 
 
 def _round(wish: float, current: float, quantum: float) -> float:

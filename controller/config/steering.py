@@ -8,6 +8,7 @@ from controller.config.models import ObjectiveConfig
 from controller.config.plugins import Plugin
 from controller.core.latency import STATS
 from controller.core.model import Lever
+from controller.core.rules import PER_REPLICA
 from controller.core.signals import INFO, Signal
 
 # Engines take the memory at their start, and one request keeps a GPU busy: neither tells load.
@@ -29,6 +30,7 @@ def steering(at: Path, lever: Lever, policy: Plugin, objectives: Sequence[Object
         )
     if name == "" and latencies:
         name = next((one.signal for one in latencies if not one.klass), None)
+    yield from _whose(here, lever, policy)
     if not isinstance(name, str) or name not in set(Signal):
         return
     signal = Signal(name)
@@ -49,6 +51,16 @@ def steering(at: Path, lever: Lever, policy: Plugin, objectives: Sequence[Object
                 f"write one of {', '.join(known)}, or promise it to have it measured",
                 promises,
             )
+
+
+def _whose(here: Path, lever: Lever, policy: Plugin) -> Iterator[Finding]:
+    """Members whose own signals are asked for where there are none."""
+    if getattr(policy.settings, "per_replica", None) is True and lever is not Lever.REPLICAS:
+        mistake = f"divides by the number of replicas, which the value of {lever} is not"
+        yield Finding((*here, "per_replica"), mistake, "remove it, or name a signal that is per replica")
+    if getattr(policy.settings, "scope", None) == "member" and lever not in PER_REPLICA | {Lever.TENANT_CAP}:
+        mistake = f"nothing is read of the members of {lever} one by one"
+        yield Finding((*here, "scope"), mistake, "write pool, or remove it")
 
 
 def _ratios(here: Path, signal: Signal, policy: Plugin) -> Iterator[Finding]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from controller.core.model import PoolReadings, Target
+from controller.core.model import Lever, PoolReadings, Scope, Target
 from controller.core.rules import PER_REPLICA, FleetRules
+
+_UNSEEN = Scope()
 
 
 def seen(rules: FleetRules, pools: Mapping[str, PoolReadings], before: Sequence[Target]) -> tuple[Target, ...]:
@@ -20,3 +22,13 @@ def seen(rules: FleetRules, pools: Mapping[str, PoolReadings], before: Sequence[
         else:
             found += [Target(pool.pool, lever, name) for lever in levers for name in readings.replicas]
     return tuple(sorted(found))
+
+
+def scope(pool: PoolReadings, target: Target) -> Scope:
+    """What is read of a member itself: of a replica (weight, breaker) or a tenant (tenant_cap), else of the pool.
+    Empty when nothing was read of it, so that each of its signals is missing."""
+    if target.lever in PER_REPLICA:
+        return pool.replicas.get(target.member, _UNSEEN)
+    if target.lever is Lever.TENANT_CAP:
+        return pool.tenants.get(target.member, _UNSEEN)
+    return pool

@@ -64,6 +64,32 @@ def test_a_law_that_would_never_or_always_act_is_refused(policy: str, expected: 
 
 
 @pytest.mark.parametrize(
+    ("lever", "expected"),
+    [
+        ("breaker: {policy: {kind: pid}}", "breaker.policy.kind: pid cannot drive breaker; it drives admission"),
+        ("tenant_cap: {policy: {kind: pid}}", "tenant_cap.max: pid moves tenant_cap from where it stands"),
+        ("admission: {policy: {kind: threshold, signal: ttft, upper: 2, lower: 1}}", "admission.max: threshold moves"),
+        ("weight: {policy: {kind: capacity}}", "weight.policy.kind: capacity cannot drive weight"),
+        (
+            "weight: {policy: {kind: threshold, signal: queue_depth, upper: 2, lower: 1, per_replica: true}}",
+            "weight.policy.per_replica: divides by the number of replicas, which the value of weight is not",
+        ),
+        (
+            "admission: {max: 64, policy: {kind: pid, scope: member}}",
+            "admission.policy.scope: nothing is read of the members of admission one by one",
+        ),
+    ],
+)
+def test_a_law_that_cannot_move_a_lever_is_refused(lever: str, expected: str) -> None:
+    text = CONFIG.format(**PARTS)[: CONFIG.format(**PARTS).index("    levers:")]
+    with pytest.raises(ConfigError) as caught:
+        loads(f"{text}    labels: {{tenant: user}}\n    tenants: {{acme: {{}}}}\n    levers: {{{lever}}}\n")
+    (found,) = caught.value.problems
+    assert f"pools.chat.levers.{expected}" in str(found)
+    assert found.mend
+
+
+@pytest.mark.parametrize(
     "policy",
     [
         "{kind: threshold, signal: ttft, statistic: p90, upper: 2, lower: 1}",  # the pool promises it
