@@ -58,8 +58,9 @@ class Dynamo:
     levers = (Lever.REPLICAS,)
     reads = frozenset(
         {
-            Signal.RUNNING, Signal.QUEUE_DEPTH, Signal.KV_USAGE, Signal.OFFERED_RATE, Signal.FINISHED_RATE,
-            Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE, Signal.PREFIX_HIT_RATE, Signal.ITL,
+            Signal.RUNNING, Signal.QUEUE_DEPTH, Signal.KV_USAGE, Signal.OFFERED_RATE, Signal.ADMITTED_RATE,
+            Signal.FINISHED_RATE, Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE, Signal.PREFIX_HIT_RATE,
+            Signal.ITL,
         }
     )  # fmt: skip
 
@@ -94,7 +95,7 @@ class Dynamo:
 
     @dataclass(frozen=True, slots=True)
     class State:
-        """`samples` of the running interval: offered, prompt tokens, answer tokens and requests per second, hits.
+        """`samples` of the running interval: offered and begun requests/s, mean prompt and answer, hits.
         `planned` and `looked` unix seconds of the loops; `floor` replicas; `ratios` measured over modelled ITL."""
 
         samples: tuple[tuple[float, float, float, float, float], ...] = ()
@@ -163,9 +164,8 @@ class Dynamo:
         offered = view.pool.get(Signal.OFFERED_RATE).value
         if offered is None:
             return state
-        rates = (_rate(view.pool, Signal.PROMPT_TOKEN_RATE), _rate(view.pool, Signal.GENERATION_TOKEN_RATE))
-        finished, hits = _rate(view.pool, Signal.FINISHED_RATE), _rate(view.pool, Signal.PREFIX_HIT_RATE)
-        return replace(state, samples=(*state.samples, (offered, *rates, finished, hits)))
+        mean, hits = seen.lengths(view.pool) or (0.0, 0.0, 0.0), _rate(view.pool, Signal.PREFIX_HIT_RATE)
+        return replace(state, samples=(*state.samples, (offered, *mean, hits)))
 
     def _plan(self, now: float, slas: tuple[float, float], state: "Dynamo.State") -> "Dynamo.State":
         """The floor for the next interval."""
@@ -176,13 +176,14 @@ class Dynamo:
         noise = Noise(config.q_level, config.q_trend, config.r)
         offered = math.fsum(one[0] for one in samples) / len(samples) if samples else 0.0
         traffic = replace(traffic, requests=predictors.add(traffic.requests, offered * config.interval, noise))
-        finished = math.fsum(one[3] for one in samples)
-        if finished > 0:  # lengths are carried over intervals without any request
+        begun = math.fsum(one[1] for one in samples)
+        if begun > 0:  # lengths are carried over intervals without any request
+            prompt, output, hits = (math.fsum(one[1] * one[i] for one in samples) / begun for i in (2, 3, 4))
             traffic = replace(
                 traffic,
-                prompt=predictors.add(traffic.prompt, math.fsum(one[1] for one in samples) / finished, noise),
-                output=predictors.add(traffic.output, math.fsum(one[2] for one in samples) / finished, noise),
-                hits=predictors.add(traffic.hits, math.fsum(one[4] for one in samples) / len(samples), noise),
+                prompt=predictors.add(traffic.prompt, prompt, noise),
+                output=predictors.add(traffic.output, output, noise),
+                hits=predictors.add(traffic.hits, hits, noise),
             )
         state = replace(state, traffic=traffic)
         shape = self._shape(traffic)
@@ -304,12 +305,11 @@ def _rate(scope: Scope, signal: Signal) -> float:
 
 
 def _shape_now(pool: Scope) -> Shape | None:
-    """Mean lengths of what the newest window finished; None where nothing did."""
-    finished, output = _rate(pool, Signal.FINISHED_RATE), _rate(pool, Signal.GENERATION_TOKEN_RATE)
-    if finished <= 0 or output <= 0:
+    """Mean lengths in the newest window; None where nothing moves."""
+    mean = seen.lengths(pool)
+    if mean is None:
         return None
-    hits = min(max(_rate(pool, Signal.PREFIX_HIT_RATE), 0.0), 1.0)
-    return Shape(_rate(pool, Signal.PROMPT_TOKEN_RATE) / finished, output / finished, hits)
+    return Shape(mean[1], mean[2], min(max(_rate(pool, Signal.PREFIX_HIT_RATE), 0.0), 1.0))
 
 
 def _context(shape: Shape) -> float:

@@ -6,7 +6,7 @@ not answer is told from one that answers with nothing, because some peers act on
 
 import math
 
-from controller.core.model import Ask, Lever, Proposal, Target, TargetState
+from controller.core.model import Ask, Lever, Proposal, Scope, Target, TargetState
 from controller.core.ports import View
 from controller.core.signals import Signal
 from controller.core.why import Why
@@ -61,6 +61,18 @@ def summed(view: View, metric: str = IN_FLIGHT) -> float | None:
     if not mine and view.pool.get(Signal.QUEUE_DEPTH).value is None:
         return None
     return math.fsum(mine.values()) + at_gateway(view)
+
+
+def lengths(pool: Scope) -> tuple[float, float, float] | None:
+    """Requests per second that began, and the mean tokens of their prompts and of answers; None where nothing moves.
+    Prompt tokens are counted when a request begins and answers while it runs, so that prompts are divided by what
+    began, and answers by what finished: with a backlog the two differ for minutes."""
+    finished = pool.get(Signal.FINISHED_RATE).value
+    began = pool.get(Signal.ADMITTED_RATE).value or finished
+    prompt, output = pool.get(Signal.PROMPT_TOKEN_RATE).value, pool.get(Signal.GENERATION_TOKEN_RATE).value
+    if not began or not finished or not prompt or not output:
+        return None
+    return began, prompt / began, output / finished
 
 
 def ready(owner: TargetState) -> float:

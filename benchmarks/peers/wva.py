@@ -60,7 +60,7 @@ class Wva:
     reads = frozenset(
         {
             Signal.KV_USAGE, Signal.QUEUE_DEPTH, Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE,
-            Signal.FINISHED_RATE, Signal.PREFIX_HIT_RATE,
+            Signal.ADMITTED_RATE, Signal.FINISHED_RATE, Signal.PREFIX_HIT_RATE,
         }
     )  # fmt: skip
 
@@ -79,8 +79,8 @@ class Wva:
 
     @dataclass(frozen=True, slots=True)
     class State:
-        """`peaks` (unix seconds, replica, KV usage, waiting), `means` (unix seconds, prompt tokens/s, answer tokens/s,
-        requests/s), `full` observations of k2 (bucket, tokens), `stored` the last P in tokens, `desired` the number
+        """`peaks` (unix seconds, replica, KV usage, waiting), `means` (unix seconds, requests/s, mean prompt, mean
+        answer), `full` observations of k2 (bucket, tokens), `stored` the last P in tokens, `desired` the number
         that is told, computed at `at`."""
 
         hpa: Memory = field(default_factory=Memory)
@@ -171,11 +171,11 @@ class Wva:
 
 
 def lengths(means: Sequence[tuple[float, float, float, float]]) -> tuple[float, float]:
-    """Mean tokens of prompt and answer per finished request; 0 where none finished."""
-    finished = math.fsum(one[3] for one in means)
-    if finished <= 0:
+    """Mean tokens of prompt and answer per request; 0 where there was none."""
+    count = math.fsum(one[1] for one in means)
+    if count <= 0:
         return 0.0, 0.0
-    return math.fsum(one[1] for one in means) / finished, math.fsum(one[2] for one in means) / finished
+    return math.fsum(one[1] * one[2] for one in means) / count, math.fsum(one[1] * one[3] for one in means) / count
 
 
 def _remember(view: View, now: float, state: Wva.State) -> Wva.State:
@@ -186,9 +186,7 @@ def _remember(view: View, now: float, state: Wva.State) -> Wva.State:
         if kv is not None or depth is not None:
             peaks.append((now, name, kv or 0.0, depth or 0.0))
     means = [one for one in state.means if one[0] > now - MEANS]
-    prompt = view.pool.get(Signal.PROMPT_TOKEN_RATE).value
-    output = view.pool.get(Signal.GENERATION_TOKEN_RATE).value
-    finished = view.pool.get(Signal.FINISHED_RATE).value
-    if prompt is not None and output is not None and finished is not None:
-        means.append((now, prompt, output, finished))
+    mean = seen.lengths(view.pool)
+    if mean is not None:
+        means.append((now, *mean))
     return replace(state, peaks=tuple(peaks), means=tuple(means))
