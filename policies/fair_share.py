@@ -1,0 +1,331 @@
+"""Fair share: tenant caps that stand before an overload, and max-min under one.
+
+    standing:   cap = max( guarantee, peak · p99 of its own use, what it uses now + what is spare )
+    shortfall:  cap = min( standing, max( guarantee, weight · L ) )
+                L from  Σ min( demand, max( guarantee, weight · L ) ) = S
+                S = max( what the pool carries at rho* less demand without a tenant, demand of tenants - left )
+
+Demand is in replica-equivalents, a cap in tokens/s: one of the former is ``Estimate.unit_tokens`` of the latter. A
+standing cap is there when the flood begins: a tenant alone cannot take more than what is spare or twice what it takes
+on its busiest days. Under shortfall (``Brief.left``) the water level L divides what is carried (``policies.maxmin``):
+who asks for less than its part is not capped below it, and what it leaves goes to the others. Guarantees come first.
+They are cut, in proportion, only when those who ask for them are promised more than there is. Demand without a tenant
+has a part like a tenant of weight 1; nobody can cap it. No cap is below a small part of the pool, whatever is asked:
+a starved tenant would be worse than an overload by as little.
+
+AIMD trim of the level: at most ``trim`` either way, one cut per ``pause`` while requests wait longer than the target,
+and back additively, only while somebody uses its cap. It moves no guarantee, and relief never exceeds what is left.
+
+The p99 of a use is tracked by one number (frugal streaming): per second it rises by 0.99 of an e-fold per ``memory``
+while the use is above, and falls by 0.01 while it is below, so that it is above for 1 % of the time. A flood of minutes
+moves it by little, a tenant that grew is followed within hours.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controller.core.model import Ask, Lever, PoolReadings, Proposal, Target, TargetState
+from controller.core.params import Unit, param
+from controller.core.ports import Brief, Limits, View
+from controller.core.reading import State
+from controller.core.signals import Signal
+from controller.core.slo import Objective
+from controller.core.tenancy import TenantRules
+from controller.core.why import Why
+from policies.maxmin import Flow, used, water_level
+
+QUANTILE = 0.99
+GAP = 120.0  # seconds; of a longer silence nobody knows what was used
+PASSING = 0.5  # share of the tightest promised wait that counts as the target of the queue's delay
+UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
+USED = 0.8  # share of a cap above which it is used
+TINY = 1e-6  # replica-equivalents; less is not short but rounded
+NOBODY = TenantRules()
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How busy a tenant gets: `p99` of its tokens/s, learned over `seen` seconds."""
+
+    p99: float
+    seen: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What one tick comes down to. Numbers in tokens/s; `short` that relief is wanted, `sure` that the numbers may
+    justify relaxing, `level` the water level, infinite without a shortfall, `cut` the factor on guarantees."""
+
+    demands: Mapping[str, float]
+    supply: float
+    spare: float
+    short: bool
+    sure: bool
+    level: float
+    cut: float
+    weights: float
+
+
+class FairShare:
+    """Caps of the tenants of one pool."""
+
+    levers = (Lever.TENANT_CAP,)
+    reads = frozenset({Signal.QUEUE_DELAY, Signal.OFFERED_RATE})
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Parameters of the fair-share policy."""
+
+        peak: float = param("standing cap, in multiples of the p99 of the tenant's own use", 2.0, ge=1)
+        memory: float = param(
+            "time above it in which the learned p99 rises by an e-fold", 3600.0, unit=Unit.DURATION, gt=0
+        )
+        newcomer: float = param(
+            "time until a tenant's own use is believed; before, its weighted part of the pool is its own",
+            3600.0,
+            unit=Unit.DURATION,
+            ge=0,
+        )
+        least: float = param(
+            "share of its weighted part of the pool below which no tenant is capped", 0.05, unit=Unit.RATIO, gt=0, le=1
+        )
+        utilisation: float = param(
+            "share of the pool's capacity that tenants may use (rho*)", 0.95, unit=Unit.RATIO, gt=0, le=1
+        )
+        trim: float = param("largest trim of the water level, either way", 0.15, unit=Unit.RATIO, ge=0, le=0.5)
+        cut: float = param("largest single cut of the trim", 0.05, unit=Unit.RATIO, gt=0, le=0.5)
+        grow: float = param("growth of the trim per minute", 0.01, unit=Unit.RATIO, ge=0, le=0.5)
+        pause: float = param(
+            "least time between two cuts: the window of the measure and its lag", 90.0, unit=Unit.DURATION, gt=0
+        )
+        delay: float = param(
+            "queue delay to hold; 0 takes half of the tightest TTFT or queue time", 0.0, unit=Unit.DURATION, ge=0
+        )
+        hysteresis: float = param(
+            "relative change of a standing cap that is not worth a write", 0.1, unit=Unit.RATIO, ge=0, lt=1
+        )
+
+    @dataclass(frozen=True, slots=True)
+    class State:
+        """`uses` by tenant; `trim` factor on the water level, `cut_at` when it was last cut; unix seconds."""
+
+        at: float | None = None
+        uses: Mapping[str, Use] = field(default_factory=dict)
+        trim: float = 1.0
+        cut_at: float | None = None
+
+    def __init__(self, config: "FairShare.Config") -> None:
+        if config.cut > config.trim > 0:
+            raise ValueError(f"cut: is above trim ({config.cut:g} > {config.trim:g}); write at most {config.trim:g}")
+        self.config = config
+
+    def initial(self) -> "FairShare.State":
+        return self.State()
+
+    def propose(
+        self, view: View, objectives: Sequence[Objective], brief: Brief, state: "FairShare.State"
+    ) -> tuple[Sequence[Proposal], "FairShare.State"]:
+        """SET while demand by tenant, cost and capacity are known; AT_MOST the current cap otherwise."""
+        unit = _number(view.estimate.unit_tokens)
+        owners = {t.member: (t, o) for t, o in sorted(view.targets.items())}
+        told = {name: d for name, d in brief.balance.by_flow.items() if name in owners and _number(d, 0.0) is not None}
+        carried = _number(brief.balance.carried)
+        if not unit or not carried or not told or _number(brief.left, 0.0) is None:
+            quiet = [
+                Proposal(target, Ask.AT_MOST, owner.accepted, "fair_share", Why.MISSING)
+                for target, owner in owners.values()
+                if owner.accepted is not None
+            ]
+            return tuple(quiet), state
+        demands = {name: d * unit for name, d in sorted(told.items())}
+        late = self._late(view.pool, objectives)
+        state = self._learn(view, demands, owners, state)
+        state = self._trimmed(view, brief, late, state, busy=_busy(demands, owners))
+        case = self._case(view, brief, demands, unit, carried, late=late is None or late > 1, trim=state.trim)
+        made = [
+            self._one(view, target, owner, case, state)
+            for target, owner in owners.values()
+            if owner.accepted is not None and math.isfinite(owner.accepted)
+        ]
+        return tuple(made), self.State(view.tick.at, state.uses, state.trim, state.cut_at)
+
+    # --- the level ---------------------------------------------------------------------------------------------------
+
+    def _case(
+        self, view: View, brief: Brief, demands: Mapping[str, float], unit: float, carried: float, *, late: bool,
+        trim: float,
+    ) -> _Case:  # fmt: skip
+        total = _number(brief.balance.demand, 0.0)
+        supply = self.config.utilisation * carried * unit
+        asked = math.fsum(demands.values())
+        other = max(0.0, (total or 0.0) * unit - asked)
+        weights = math.fsum(_weight(view.tenants.get(t.member, NOBODY)) for t in view.targets)
+        level, cut = math.inf, 1.0
+        if brief.left > TINY:
+            # The pool's own level is trimmed by what is measured; but never is more relieved than is left.
+            floors = {name: self._floor(view.tenants.get(name, NOBODY), weights, supply) for name in demands}
+            by_pool = _level(view, demands, floors, supply, other)
+            by_left = _level(view, demands, floors, max(0.0, asked - brief.left * unit), 0.0)
+            cut, level = max((by_pool[0], by_pool[1] * trim), by_left)
+        return _Case(
+            demands=demands,
+            supply=supply,
+            spare=0.0 if late or total is None else max(0.0, supply - max(total * unit, asked)),
+            short=brief.left > TINY,
+            sure=view.estimate.trusted and total is not None,
+            level=level,
+            cut=cut,
+            weights=weights,
+        )
+
+    def _floor(self, rules: TenantRules, weights: float, supply: float) -> float:
+        return self.config.least * _part(rules, weights, supply)
+
+    # --- one tenant --------------------------------------------------------------------------------------------------
+
+    def _one(self, view: View, target: Target, owner: TargetState, case: _Case, state: "FairShare.State") -> Proposal:
+        name, limits = target.member, view.limits[target]
+        rules = view.tenants.get(name, NOBODY)
+        current = owner.accepted if owner.accepted is not None else limits.max
+        demand = case.demands.get(name)
+        if demand is None:
+            return Proposal(target, Ask.AT_MOST, current, "fair_share", Why.MISSING)
+        use = state.uses.get(name, Use(0.0))
+        standing = self._standing(rules, use, demand, current, case)
+        wish, why = standing, Why.STANDING_CAP
+        own = max(rules.guarantee * case.cut, self._floor(rules, case.weights, case.supply))
+        fair = max(own, _weight(rules) * case.level)
+        if fair < standing:
+            wish, why = fair, Why.FAIR_SHARE
+            if case.cut < 1.0 and wish < rules.guarantee:
+                why = Why.GUARANTEE_INFEASIBLE
+        wish = _up(min(wish, limits.max), limits)
+        if wish == current:
+            why = why if case.short else Why.STEADY
+        evidence = {"demand": demand, "p99": use.p99, "guarantee": rules.guarantee, "spare": case.spare}
+        if math.isfinite(case.level):
+            evidence |= {"level": case.level, "trim": state.trim}
+        # Half a picture may tighten under a shortfall; without one it proves nothing.
+        doubtful = not case.sure or _doubted(view.pool, name)
+        if doubtful and (wish >= current or not case.short):
+            return Proposal(target, Ask.AT_MOST, current, "fair_share", _doubt(view.pool, name), evidence)
+        return Proposal(target, Ask.SET, wish, "fair_share", why, evidence)
+
+    def _standing(self, rules: TenantRules, use: Use, demand: float, current: float, case: _Case) -> float:
+        config = self.config
+        part = _part(rules, case.weights, case.supply)
+        known = config.peak * use.p99 if use.seen >= config.newcomer else max(config.peak * use.p99, part)
+        cap = max(rules.guarantee, known, demand + case.spare, config.least * part)
+        if abs(cap - current) <= config.hysteresis * current and current >= max(rules.guarantee, demand):
+            return current
+        return cap
+
+    # --- what is learned ---------------------------------------------------------------------------------------------
+
+    def _learn(
+        self, view: View, demands: Mapping[str, float], owners: Mapping[str, tuple[Target, TargetState]],
+        state: "FairShare.State",
+    ) -> "FairShare.State":  # fmt: skip
+        """A use is what a tenant asks for, as far as its cap lets it."""
+        gone = min(max(view.tick.at - state.at, 0.0), GAP) if state.at is not None else 0.0
+        uses = {name: use for name, use in state.uses.items() if name in owners}
+        for name, demand in demands.items():
+            if _doubted(view.pool, name) or not view.estimate.trusted:
+                continue
+            cap = owners[name][1].accepted
+            now = demand if cap is None else min(demand, max(cap, 0.0))
+            uses[name] = self._followed(uses.get(name), now, gone)
+        return self.State(state.at, uses, state.trim, state.cut_at)
+
+    def _followed(self, use: Use | None, now: float, gone: float) -> Use:
+        if use is None or use.p99 <= 0:
+            return Use(now, use.seen + gone if use is not None else 0.0)
+        pace = gone / min(self.config.memory, max(use.seen, gone, 1.0))
+        if now > use.p99:
+            return Use(min(now, use.p99 * math.exp(QUANTILE * pace)), use.seen + gone)
+        return Use(max(now, use.p99 * math.exp((QUANTILE - 1.0) * pace)), use.seen + gone)
+
+    def _late(self, pool: PoolReadings, objectives: Sequence[Objective]) -> float | None:
+        """Queue delay in targets; None when it is unknown. Who cannot tell it shows no lateness either."""
+        waits = [o.target for o in objectives if o.signal in (Signal.TTFT, Signal.QUEUE_TIME)]
+        reading = pool.get(Signal.QUEUE_DELAY)
+        if reading.state in (State.NO_TRAFFIC, State.UNSUPPORTED):
+            return 0.0
+        delay = reading.usable
+        return None if delay is None else delay / (self.config.delay or PASSING * min(waits, default=UNPROMISED))
+
+    def _trimmed(
+        self, view: View, brief: Brief, late: float | None, state: "FairShare.State", *, busy: bool
+    ) -> "FairShare.State":
+        """AIMD: one cut per pause, and back by so much a minute while it is of use to somebody."""
+        config, trim, cut_at, now = self.config, state.trim, state.cut_at, view.tick.at
+        gone = min(max(now - state.at, 0.0), GAP) if state.at is not None else 0.0
+        step = config.grow * gone / 60.0 * min(max(brief.gain, 0.0), 1.0)
+        if not brief.left > TINY:
+            trim = max(1.0, trim - step) if trim > 1.0 else min(1.0, trim + step)
+        elif late is not None and late > 1.0:
+            if cut_at is None or now - cut_at >= config.pause - 1e-6:
+                trim, cut_at = trim * (1.0 - config.cut * min(1.0, late - 1.0)), now
+        elif late is not None and late < 0.5 and busy and view.pool.get(Signal.QUEUE_DELAY).trusted:
+            trim += step
+        return self.State(state.at, state.uses, min(max(trim, 1.0 - config.trim), 1.0 + config.trim), cut_at)
+
+
+def _level(
+    view: View, demands: Mapping[str, float], floors: Mapping[str, float], supply: float, other: float
+) -> tuple[float, float]:
+    """(factor on guarantees, water level): only one of the two is ever limited."""
+    rules = {name: view.tenants.get(name, NOBODY) for name in demands}
+    promised = [Flow(d, 0.0, rules[name].guarantee) for name, d in demands.items() if rules[name].guarantee > 0]
+    if used(promised, 1.0) > supply:
+        return min(water_level(promised, supply), 1.0), 0.0
+    flows = [Flow(d, max(rules[name].guarantee, floors[name]), _weight(rules[name])) for name, d in demands.items()]
+    if other > 0:
+        flows.append(Flow(other))
+    return 1.0, water_level(flows, supply)
+
+
+def _busy(demands: Mapping[str, float], owners: Mapping[str, tuple[Target, TargetState]]) -> bool:
+    """Whether somebody uses its cap; one that nobody uses is no reason to raise any."""
+    caps = {name: owner.accepted for name, (_, owner) in owners.items() if owner.accepted is not None}
+    return any(demand >= USED * caps[name] for name, demand in demands.items() if name in caps)
+
+
+def _part(rules: TenantRules, weights: float, supply: float) -> float:
+    """Its part of the supply by weight, if all ask."""
+    return supply * _weight(rules) / weights
+
+
+def _weight(rules: TenantRules) -> float:
+    return rules.weight if math.isfinite(rules.weight) and rules.weight > 0 else 1e-6
+
+
+def _number(value: float | None, least: float = 0.0) -> float | None:
+    """The value where it is a number at least `least`."""
+    return value if value is not None and math.isfinite(value) and value >= least else None
+
+
+def _up(value: float, limits: Limits) -> float:
+    """The next value that the target can take: rounded up, because rounding must not relieve more than is asked for."""
+    if limits.quantum > 0:
+        value = math.ceil(value / limits.quantum - 1e-9) * limits.quantum
+    return min(max(value, limits.min), limits.max)
+
+
+def _doubted(pool: PoolReadings, tenant: str) -> bool:
+    scope = pool.tenants.get(tenant)
+    if scope is None:
+        return False
+    reading = scope.get(Signal.OFFERED_RATE)
+    return not reading.trusted and reading.state is not State.UNSUPPORTED
+
+
+def _doubt(pool: PoolReadings, tenant: str) -> Why:
+    """Why a tenant's cap may not relax, in the words of the worst reading behind it."""
+    by_state: Mapping[State, Why] = {
+        State.STALE: Why.STALE, State.PARTIAL: Why.PARTIAL, State.UNDERFILLED: Why.UNDERFILLED,
+    }  # fmt: skip
+    scope = pool.tenants.get(tenant)
+    readings = [pool.get(Signal.OFFERED_RATE), *([scope.get(Signal.OFFERED_RATE)] if scope is not None else [])]
+    return next((by_state.get(r.state, Why.MISSING) for r in reversed(readings) if not r.trusted), Why.MISSING)
