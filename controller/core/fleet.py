@@ -44,8 +44,9 @@ def share(
 def _budget(
     decisions: dict[Target, Decision], budget: Budget, weights: Mapping[str, float], known: Mapping[Target, float]
 ) -> dict[Target, Decision]:
-    """Increases share what is left of the budget, one replica at a time to whoever is furthest from what it asked for;
-    nobody is pushed below what it has. Ties go by name, so that the order of pools does not matter."""
+    """Increases share what is left of the budget, one replica at a time to whoever is furthest from what it asked for,
+    lower ranks before higher ones; nobody is pushed below what it has. Ties go by name, so that the order of pools does
+    not matter."""
     mine = [d for t, d in sorted(decisions.items()) if t.lever == Lever.REPLICAS and t.pool in budget.pools]
     fixed = math.fsum(_stands(d, known) * weights[d.target.pool] for d in mine if not _moves(d))
     movers = {d.target: d for d in mine if _moves(d)}
@@ -54,15 +55,16 @@ def _budget(
         return decisions
     given = {t: min(d.current or 0.0, asked[t]) for t, d in movers.items()}
     room = budget.max - fixed - math.fsum(given[t] * weights[t.pool] for t in given)
-    open_ = [(given[t] / asked[t], str(t), t) for t in given if given[t] < asked[t]]
+    rank = budget.ranks
+    open_ = [(rank.get(t.pool, 0), given[t] / asked[t], str(t), t) for t in given if given[t] < asked[t]]
     heapq.heapify(open_)
     while open_:
-        _, name, target = heapq.heappop(open_)
+        first, _, name, target = heapq.heappop(open_)
         if weights[target.pool] > room + 1e-9 or given[target] + 1 > asked[target]:
             continue
         given[target] += 1
         room -= weights[target.pool]
-        heapq.heappush(open_, (given[target] / asked[target], name, target))
+        heapq.heappush(open_, (first, given[target] / asked[target], name, target))
     detail = f"{budget.name}: {budget.max:g}"
     return {t: _cut(d, given[t], Why.GROUP_BUDGET, detail) if t in given else d for t, d in decisions.items()}
 

@@ -93,11 +93,34 @@ class PoolRules:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A shared ceiling, in GPUs, over the replicas of some pools."""
+    """A shared ceiling, in GPUs, over the replicas of some pools. Where it is short, pools of a lower rank are served
+    before those of a higher one; a pool without a rank has 0."""
 
     name: str
     max: float
     pools: frozenset[str]
+    ranks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A prefill and a decode pool that serve one model together: least and most prefill replicas per decode
+    replica."""
+
+    name: str
+    prefill: str
+    decode: str
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """Pools that serve one model behind one router on different hardware: what a replica of each costs per time, in
+    any one unit."""
+
+    name: str
+    cost: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +135,10 @@ class FleetGuard:
 
 @dataclass(frozen=True, slots=True)
 class FleetRules:
-    """All pools, their budgets, and the fleet-wide guard."""
+    """All pools, their budgets, the fleet-wide guard, and what is sized together."""
 
     pools: tuple[PoolRules, ...]
     budgets: tuple[Budget, ...] = ()
     guard: FleetGuard = field(default_factory=FleetGuard)
+    pairs: tuple[Pair, ...] = ()
+    variants: tuple[Variants, ...] = ()

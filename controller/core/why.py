@@ -68,6 +68,11 @@ class Why(StrEnum):
     MAX_BOUND = "max_bound"
     QUANTUM = "quantum"
     FLEET_GUARD = "fleet_guard"
+    RATIO = "ratio"
+    CHEAPEST = "cheapest"
+    NO_EFFECT = "no_effect"
+    UNDO = "undo"
+    DAMPED = "damped"
     LEDGER_FULL = "ledger_full"
     # people and ownership
     PIN = "pin"
@@ -138,6 +143,11 @@ SENTENCE: dict[Why, str] = {
     Why.MAX_BOUND: "the configured maximum",
     Why.QUANTUM: "rounded to what the target can take",
     Why.FLEET_GUARD: "too much of the fleet would be lowered at once",
+    Why.RATIO: "prefill and decode are sized together",
+    Why.CHEAPEST: "another variant of the model does the same work for less",
+    Why.NO_EFFECT: "it was moved twice and nothing came of it, so the next lever is asked",
+    Why.UNDO: "the last change made things worse and is taken back",
+    Why.DAMPED: "this lever was swinging by itself, so it relaxes more slowly",
     Why.LEDGER_FULL: "the ledger cannot be written, so nothing is relaxed",
     Why.PIN: "pinned by a person",
     Why.MODE_OFF: "the lever is off",

@@ -1,0 +1,237 @@
+"""Pools that are sized together: prefill and decode by a ratio, variants of one model by cost.
+
+**Ratio.** Prefill over decode stays within a band, give or take one replica, because replicas are whole. Who lags grows
+with the other; a raise waits while the other pool is behind, for prompts that no decode replica takes fill the
+transfer queues and help nobody; and never do both fall at once, so that one lowering shows before the next.
+
+**Variants.** What one pool wants more of is raised where the work is cheapest and there is room; what one wants less
+of is first taken where it is dearest, if the guards of that pool let it go. Whole replicas, so work is never rounded
+down: together the pools get at least the capacity that was asked for, at no more than its cost.
+
+A value that is raised here is held to the pool's own cooldown and rate, one that is lowered to all its guards. A pool
+that does not move by our hand, or cannot be read, is where it is.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from controller.core.model import Decision, Lever, Mode, Step, Target
+from controller.core.rules import FleetRules, Pair, Variants
+from controller.core.why import Why
+
+NEAR = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of pools: `serving` replicas, hard `most` and `least` replicas, `rate` what a replica serves
+    (None = unknown), and whether capacity that was asked for is still believed in. `guarded` gives the value that
+    the guards of a target make of a wish."""
+
+    serving: Mapping[str, float]
+    least: Mapping[str, float]
+    most: Mapping[str, float]
+    rate: Mapping[str, float | None]
+    awaited: Mapping[str, bool]
+    guarded: Callable[[Target, float], float]
+
+
+def size(decisions: Mapping[Target, Decision], rules: FleetRules, facts: Facts) -> dict[Target, Decision]:
+    """Variants, then pairs."""
+    out = dict(decisions)
+    for group in sorted(rules.variants, key=lambda v: v.name):
+        _cheapest(out, group, facts)
+    for pair in sorted(rules.pairs, key=lambda p: p.name):
+        _grow_together(out, pair, facts)
+        _stage(out, pair, facts)
+    return out
+
+
+def restrain(decisions: Mapping[Target, Decision], rules: FleetRules, facts: Facts) -> dict[Target, Decision]:
+    """After the budgets, which may have given one pool of a pair less: raises of the other are held to the band."""
+    out = dict(decisions)
+    for pair in sorted(rules.pairs, key=lambda p: p.name):
+        _stage(out, pair, facts)
+    return out
+
+
+# --- prefill and decode ------------------------------------------------------------------------------------------
+
+
+def most_prefill(pair: Pair, decode: float) -> float:
+    """Prefill replicas that so many decode replicas keep busy, one more at most."""
+    return math.floor(pair.most * decode + NEAR) + 1 if decode > 0 else 0.0
+
+
+def least_prefill(pair: Pair, decode: float) -> float:
+    """Prefill replicas that so many decode replicas need, one fewer at most, and one where there is any."""
+    return max(1.0, math.ceil(pair.least * decode - NEAR) - 1) if decode > 0 else 0.0
+
+
+def most_decode(pair: Pair, prefill: float) -> float:
+    """The largest number of decode replicas that so many prefill replicas are enough for."""
+    if prefill <= 0:
+        return 0.0
+    return math.floor((prefill + 1) / pair.least + NEAR) if pair.least > 0 else math.inf
+
+
+def least_decode(pair: Pair, prefill: float) -> float:
+    """The smallest number of decode replicas that takes what so many prefill replicas send."""
+    return max(1.0, math.ceil((prefill - 1) / pair.most - NEAR)) if prefill > 0 else 0.0
+
+
+def _grow_together(out: dict[Target, Decision], pair: Pair, facts: Facts) -> None:
+    """Raise who would lag behind the other's final value, as far as bounds and pace of that pool allow; then keep up
+    what still may not fall because of the other."""
+    prefill, decode = _both(pair)
+    for _ in range(2):  # growth of the one may ask for one more of the other
+        p, d = _final(out, prefill), _final(out, decode)
+        if p is None or d is None:
+            return
+        _raise(out, decode, min(least_decode(pair, p), facts.most[pair.decode]), facts, _told(pair))
+        d = _final(out, decode) or 0.0
+        _raise(out, prefill, min(least_prefill(pair, d), facts.most[pair.prefill]), facts, _told(pair))
+
+
+def _stage(out: dict[Target, Decision], pair: Pair, facts: Facts) -> None:
+    prefill, decode = _both(pair)
+    p, d = _final(out, prefill), _final(out, decode)
+    if p is None or d is None:
+        return
+    now_p, now_d = out[prefill].current or 0.0, out[decode].current or 0.0
+    if p < now_p and d < now_d and _moves(out[prefill]) and _moves(out[decode]):
+        # Who is further above the other falls; the other one's turn comes when this has shown.
+        first = prefill if now_p * d >= p * now_d and p >= least_prefill(pair, now_d) else decode
+        other = decode if first is prefill else prefill
+        if first is decode and d < least_decode(pair, now_p):
+            first, other = prefill, decode
+        _set(out, other, out[other].current or 0.0, _told(pair) + ", one pool falls at a time")
+        p, d = _final(out, prefill) or 0.0, _final(out, decode) or 0.0
+    serving_p, serving_d = facts.serving[pair.prefill], facts.serving[pair.decode]
+    if p > now_p:
+        behind = serving_p > most_prefill(pair, serving_d) and facts.awaited[pair.decode]
+        _cap(out, prefill, now_p if behind else most_prefill(pair, d), _told(pair))
+    elif p < now_p:
+        _floor(out, prefill, least_prefill(pair, d), _told(pair))
+    p = _final(out, prefill) or 0.0
+    if d > now_d:
+        behind = serving_p < least_prefill(pair, serving_d) and facts.awaited[pair.prefill]
+        _cap(out, decode, now_d if behind else most_decode(pair, p), _told(pair))
+    elif d < now_d:
+        _floor(out, decode, least_decode(pair, p), _told(pair))
+
+
+def _both(pair: Pair) -> tuple[Target, Target]:
+    return Target(pair.prefill, Lever.REPLICAS), Target(pair.decode, Lever.REPLICAS)
+
+
+def _told(pair: Pair) -> str:
+    return f"{pair.name}: {pair.least:g} to {pair.most:g} prefill per decode"
+
+
+# --- variants ----------------------------------------------------------------------------------------------------
+
+
+def _cheapest(out: dict[Target, Decision], group: Variants, facts: Facts) -> None:
+    """Move raises to cheaper pools and falls to dearer ones."""
+    known = {name: rate for name in group.cost if (rate := facts.rate.get(name)) is not None and rate > 0}
+    price = {name: group.cost[name] / rate for name, rate in known.items()}
+    pools = [t for name in sorted(price, key=lambda n: (price[n], n)) if _movable(out, t := Target(name, _R))]
+    for dear in reversed(pools):
+        for cheap in pools:
+            if price[cheap.pool] < price[dear.pool]:
+                _move_raise(out, dear, cheap, group, facts)
+    for cheap in pools:
+        for dear in reversed(pools):
+            if price[cheap.pool] < price[dear.pool]:
+                _move_fall(out, cheap, dear, group, facts)
+
+
+def _move_raise(out: dict[Target, Decision], dear: Target, cheap: Target, group: Variants, facts: Facts) -> None:
+    more = (_final(out, dear) or 0.0) - (out[dear].current or 0.0)
+    have = _final(out, cheap) or 0.0
+    if more < 1 or have < (out[cheap].current or 0.0):
+        return
+    worth = (facts.rate[dear.pool] or 0.0) / (facts.rate[cheap.pool] or 1.0)
+    room = facts.guarded(cheap, facts.most[cheap.pool]) - have
+    for count in range(math.floor(more), 0, -1):
+        instead = math.ceil(count * worth - NEAR)
+        if instead <= room + NEAR and instead * group.cost[cheap.pool] < count * group.cost[dear.pool]:
+            detail = f"{group.name}: {instead:g} of {cheap.pool} for {count:g} of {dear.pool}"
+            _set(out, cheap, have + instead, detail, Why.CHEAPEST)
+            _set(out, dear, (_final(out, dear) or 0.0) - count, detail, Why.CHEAPEST)
+            return
+
+
+def _move_fall(out: dict[Target, Decision], cheap: Target, dear: Target, group: Variants, facts: Facts) -> None:
+    fewer = (out[cheap].current or 0.0) - (_final(out, cheap) or 0.0)
+    have = _final(out, dear) or 0.0
+    if fewer < 1 or have > (out[dear].current or 0.0):
+        return
+    worth = (facts.rate[dear.pool] or 0.0) / (facts.rate[cheap.pool] or 1.0)
+    most = math.floor(fewer / worth + NEAR)
+    lowest = facts.guarded(dear, max(facts.least[dear.pool], have - most))
+    for count in range(math.floor(min(most, have - lowest) + NEAR), 0, -1):
+        kept = math.ceil(count * worth - NEAR)
+        if kept <= fewer + NEAR and kept * group.cost[cheap.pool] < count * group.cost[dear.pool]:
+            detail = f"{group.name}: {count:g} of {dear.pool} for {kept:g} of {cheap.pool}"
+            _set(out, dear, have - count, detail, Why.CHEAPEST)
+            _set(out, cheap, (_final(out, cheap) or 0.0) + kept, detail, Why.CHEAPEST)
+            return
+
+
+# --- decisions ---------------------------------------------------------------------------------------------------
+
+_R = Lever.REPLICAS
+
+
+def _movable(out: Mapping[Target, Decision], target: Target) -> bool:
+    found = out.get(target)
+    return found is not None and _moves(found)
+
+
+def _moves(decision: Decision) -> bool:
+    pinned = any(step.why is Why.PIN for step in decision.steps) or decision.why is Why.PIN
+    readable = decision.current is not None and decision.final is not None
+    return readable and not pinned and not decision.blocked and decision.mode in (Mode.PROTECT, Mode.AUTO)
+
+
+def _final(out: Mapping[Target, Decision], target: Target) -> float | None:
+    """The value that will be there after this tick."""
+    found = out.get(target)
+    if found is None:
+        return None
+    sent = not found.blocked and found.mode in (Mode.PROTECT, Mode.AUTO)
+    return found.final if sent else found.current
+
+
+def _raise(out: dict[Target, Decision], target: Target, value: float, facts: Facts, detail: str) -> None:
+    final = _final(out, target)
+    if final is None or value <= final or not _movable(out, target):
+        return
+    current = out[target].current or 0.0
+    allowed = value if value <= current else facts.guarded(target, value)
+    _set(out, target, max(final, min(value, allowed)), detail)
+
+
+def _cap(out: dict[Target, Decision], target: Target, value: float, detail: str) -> None:
+    """Of a raise only; what is there stays."""
+    decision = out[target]
+    if _movable(out, target) and decision.final is not None and decision.current is not None:
+        _set(out, target, max(decision.current, min(decision.final, value)), detail)
+
+
+def _floor(out: dict[Target, Decision], target: Target, value: float, detail: str) -> None:
+    """Of a fall only: no further than that."""
+    decision = out[target]
+    if _movable(out, target) and decision.final is not None and decision.current is not None:
+        _set(out, target, min(decision.current, max(decision.final, value)), detail)
+
+
+def _set(out: dict[Target, Decision], target: Target, value: float, detail: str, why: Why = Why.RATIO) -> None:
+    decision = out[target]
+    if decision.final == value or decision.final is None:
+        return
+    step = Step("joint", decision.final, value, why, detail)
+    out[target] = replace(decision, final=value, why=why, steps=(*decision.steps, step))
