@@ -22,6 +22,7 @@ from controller.core.tenancy import ClassRules, TenantRules
 from controller.run.ends import DryRun, Watched
 from controller.run.ledger import FileLedger, MemoryLedger
 from controller.run.loop import ControlLoop, KeyedLedger, Parts
+from controller.run.pins import Pins, file_of
 from controller.run.resume import resume
 
 
@@ -58,7 +59,7 @@ def assemble(
     this process, which answers. `ledger_path` overrides the config; in replay and simulate no ledger is kept without
     it. `previous` hands over its windows and memory. Raises AssemblyError.
     """
-    needs = pool_needs(config)
+    needs, before = pool_needs(config), previous.parts.pins if previous is not None else None
     ends = Ends(previous)
     eyes = Watched(source) if source is not None else ends.source(config, needs)
     rules = fleet_rules(config)
@@ -76,7 +77,9 @@ def assemble(
         mode=mode.value,
         timer=time.perf_counter,
         config=spell(config),
-        pins=pins(config),
+        pins=Pins(
+            pins(config), None if mode in _IN_PROCESS else file_of(ledger_path or Path(config.ledger.path)), before
+        ),
         fence=fence,
         ends=ends.made,
     )

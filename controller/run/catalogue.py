@@ -94,6 +94,8 @@ def _metrics() -> tuple[Metric, ...]:
     add(group, gauge, "target_foreign_writer", (*_TARGET, "writer"), "1 while somebody else changes this target.")
     add(group, gauge, "target_pin", _TARGET, "Value that a person pinned.")
     add(group, gauge, "target_pin_until_timestamp_seconds", _TARGET, "When the pin ends, unix time.")
+    add(group, gauge, "pin_problems", (),
+        "Pins that cannot be honoured, because their file cannot be read or their target does not exist.")
     add(group, gauge, "target_outcome", (*_TARGET, "outcome"),
         "1 for what became of the newest write: done, dry_run, refused, failed or unknown.")
 

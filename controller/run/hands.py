@@ -47,7 +47,8 @@ class Hands:
         self, rules: FleetRules, actuators: Mapping[str, Actuator], *, inline: Sequence[object], budget: float,
         fence: Callable[[], bool], pins: Mapping[Target, Pin], edges: Edges,
     ) -> None:  # fmt: skip
-        self._rules, self._fence, self._pins, self._edges = rules, fence, pins, edges
+        self._rules, self._fence, self._edges = rules, fence, edges
+        self.pins = pins  # those in force at this tick
         self._actuators = {
             (pool.pool, lever.lever): actuator
             for pool in rules.pools
@@ -138,7 +139,7 @@ class Hands:
         state = known(state, self.positions.get(target))
         if state.accepted is not None:
             self.positions[target] = state.accepted
-        outcome, pin = self.outcomes.get(target, state.last_outcome), self._pins.get(target) or state.pin
+        outcome, pin = self.outcomes.get(target, state.last_outcome), self.pins.get(target) or state.pin
         pending = expected(state.pending, cold_starts.get(target.pool, 0.0)) if state.pending else ()
         if (outcome, pin, pending) == (state.last_outcome, state.pin, state.pending):
             return state  # as its owner tells it, which is nearly always

@@ -16,7 +16,7 @@ from controller.core import estimate
 from controller.core.decide import DecideState, decide
 from controller.core.members import seen
 from controller.core.meter import Meter
-from controller.core.model import Applied, Lever, Pin, Plan, Snapshot, Target, Tick
+from controller.core.model import Applied, Lever, Plan, Snapshot, Target, TargetState, Tick
 from controller.core.observation import Observation
 from controller.core.ports import Actuator, Estimate, LedgerFull, Policy, Source
 from controller.core.rules import FleetRules
@@ -24,6 +24,7 @@ from controller.run import codec
 from controller.run.ends import raised
 from controller.run.hands import Hands
 from controller.run.logs import Edges
+from controller.run.pins import Pins
 from controller.run.samepool import same_pool
 
 log = structlog.get_logger("governor.loop")
@@ -61,7 +62,7 @@ class Parts:
     mode: str
     timer: Callable[[], float]
     config: Mapping[str, Any] = field(default_factory=dict)
-    pins: Mapping[Target, Pin] = field(default_factory=dict)
+    pins: Pins = field(default_factory=lambda: Pins({}))
     fence: Callable[[], bool] = lambda: True
     ends: Mapping[Hashable, Any] = field(default_factory=dict)  # what may be handed on over a reload, by its config
 
@@ -76,6 +77,7 @@ class TickResult:
     applied: tuple[Applied, ...]
     seconds: Mapping[str, float]
     ledger_ok: bool = True
+    pin_problems: tuple[str, ...] = ()  # pins that cannot be honoured, and why
 
 
 class ControlLoop:
@@ -95,7 +97,7 @@ class ControlLoop:
         self._edges = Edges(log)
         self.hands = Hands(
             parts.rules, parts.actuators, inline=[parts.source], budget=parts.deadline, fence=parts.fence,
-            pins=parts.pins, edges=self._edges,
+            pins={}, edges=self._edges,
         )  # fmt: skip
 
     def tick(self, at: float) -> TickResult:
@@ -108,6 +110,7 @@ class ControlLoop:
         pools = parts.meter.update(observation)
         t2 = timer()
         self._members = seen(parts.rules, pools, self._members)
+        self.hands.pins = parts.pins.at(at)
         targets = self.hands.read([*self._fixed, *self._members], at, self._cold_starts())
         since = at - self.last_at if self.last_at is not None else None
         snapshot = Snapshot(Tick(self.number, at, since), pools, targets, observation.error)
@@ -126,7 +129,7 @@ class ControlLoop:
             "observe": (t1 - t0) + (t3 - t2), "measure": t2 - t1, "decide": t4 - t3, "act": t6 - t5,
             "record": (t5 - t4) + (t7 - t6), "total": t7 - t0,
         }  # fmt: skip
-        return TickResult(snapshot, estimates, plan, applied, seconds, self.ledger_ok)
+        return TickResult(snapshot, estimates, plan, applied, seconds, self.ledger_ok, self._pin_problems(targets))
 
     def stop(self) -> None:
         """Nothing is sent any more, also by a tick that runs; from any thread."""
@@ -167,6 +170,13 @@ class ControlLoop:
             guards={t: s for t, s in previous.state.guards.items() if (t.pool, t.lever) in levers},
         )
         self.hands.adopt(previous.hands)
+
+    def _pin_problems(self, targets: Mapping[Target, TargetState]) -> tuple[str, ...]:
+        wrong = [self.parts.pins.problem] if self.parts.pins.problem else []
+        return (
+            *wrong,
+            *(f"{pin}: is pinned, and there is no such target" for pin in self.hands.pins if pin not in targets),
+        )
 
     # --- phases ------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ class Narrator:
     def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
         self._log = log
         self.edges = Edges(log)
+        self._pins: set[str] = set()
         self._said: dict[Target, tuple[float | None, float | None, str]] = {}
 
     def ticked(self, result: TickResult) -> None:
@@ -28,6 +29,11 @@ class Narrator:
         else:
             self.edges.fine("source", "source_recovered", at=at)
         self._targets(result, at)
+        for line in self._pins - set(result.pin_problems):
+            self.edges.fine(("pin", line), "pin_in_order", at=at, problem=line)
+        for line in result.pin_problems:
+            self.edges.failing(("pin", line), "pin_not_honoured", at=at, problem=line)
+        self._pins = set(result.pin_problems)
         before, self._said = self._said, {}  # made anew, so that targets that are gone are forgotten
         for decision in result.plan.decisions:
             self._decision(decision, before.get(decision.target))

@@ -48,6 +48,7 @@ def of_tick(result: TickResult, pools: frozenset[str]) -> Iterator[Sample]:
         if decision.target.pool in pools:
             yield from _decision(decision)
     yield "ledger_writable", (), float(result.ledger_ok)
+    yield "pin_problems", (), float(len(result.pin_problems))
     yield from _outcomes(result, pools)
 
 

@@ -127,6 +127,7 @@ class Board:
             "seconds": dict(result.seconds),
             "source_error": snapshot.error,
             "summary": result.plan.summary,
+            "pin_problems": list(result.pin_problems),
         }
         for pool in sorted(settings.pools):
             readings = snapshot.pools.get(pool, PoolReadings())

@@ -1,0 +1,172 @@
+"""Pins set by hand while Governor runs: `governor pin` writes them to a file in the ledger's folder, the loop looks at
+it at every tick.
+
+The file is replaced as a whole, so that a reader sees the old or the new one and never half of one. One that cannot be
+read stops nothing: the last pins that could be read stay in force, and the problem is told. A pin of this file wins
+over one of the config while it lasts: it is the later word, given by somebody who looks at the fleet.
+"""
+
+import fcntl
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from controller.core.errors import InputError
+from controller.core.model import Pin, Target
+from controller.run import codec
+
+NAME, _LOCK = "pins.json", ".pins.lock"
+VERSION = 1
+_LARGEST = 1 << 20  # bytes; thousands of pins are no file of ours
+Stamp = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One pin of the file, and when it was set (unix seconds)."""
+
+    pin: Pin
+    since: float
+
+
+class PinError(InputError):
+    """The file cannot be read or written. The message names it and the mend."""
+
+
+class Pins:
+    """What a loop knows of pins. `config` those of the config, `path` the file, None where there is none; `before` what
+    the loop before a reload knew. `problem` says what is wrong with the file, "" when nothing is."""
+
+    def __init__(self, config: Mapping[Target, Pin], path: Path | None = None, before: "Pins | None" = None) -> None:
+        self._config, self.path = config, path
+        self.problem = ""
+        self._stamp: Stamp = None
+        self._file: Mapping[Target, Entry] = {}
+        if before is not None and before.path == path:
+            self.problem, self._stamp, self._file = before.problem, before._stamp, before._file  # noqa: SLF001 - one class
+
+    def at(self, now: float) -> dict[Target, Pin]:
+        """The pins in force at `now` (unix seconds), looked up anew where the file has changed."""
+        if self.path is not None:
+            self._look(self.path)
+        pins = {**self._config, **{target: entry.pin for target, entry in self._file.items() if entry.pin.until > now}}
+        return {target: pin for target, pin in pins.items() if pin.until > now}
+
+    def _look(self, path: Path) -> None:
+        try:
+            stamp = _stamp(path)
+            if stamp == self._stamp and not self.problem:
+                return
+            self._file = read(path) if stamp is not None else {}
+            self._stamp, self.problem = stamp, ""
+        except PinError as error:
+            self.problem = f"{error}; until then the last pins that could be read stay in force"
+        except OSError as error:
+            self.problem = f"{path}: {error.strerror or error}; until it can be read the last pins stay in force"
+
+
+def file_of(ledger: Path) -> Path:
+    """Where the pins of the Governor with this ledger are."""
+    return ledger / NAME
+
+
+def read(path: Path) -> dict[Target, Entry]:
+    """The pins in a file, also those that have ended; none when there is no file. Raises PinError or OSError."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    mend = "mend it, or move it away and pin anew"
+    if len(data) > _LARGEST:
+        raise PinError(f"{path}: is too large for a file of pins; {mend}")
+    try:
+        plain = json.loads(data, parse_constant=_refuse)
+        if plain["version"] != VERSION:
+            raise PinError(f"{path}: is of version {plain['version']!r}, which this Governor does not know; {mend}")
+        return {codec.target_of(text): _entry(one) for text, one in plain["pins"].items()}
+    except (*codec.FOREIGN, RecursionError) as error:  # also what JSON cannot be: JSONDecodeError is a ValueError
+        raise PinError(f"{path}: is no file of pins ({type(error).__name__}: {error}); {mend}") from error
+
+
+@contextmanager
+def edit(path: Path) -> Iterator[dict[Target, Entry]]:
+    """The pins of a file, to be changed and written back when the block ends well; one editor at a time. Raises
+    PinError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with (path.parent / _LOCK).open("a") as lock:
+            with suppress(OSError):  # a file system without locks: the replacement is whole all the same
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            entries = read(path)
+            yield entries
+            _write(path, entries)
+    except OSError as error:
+        raise PinError(
+            f"{path}: {error.strerror or error}; run this where the ledger is, as the user who may write there"
+        ) from error
+
+
+def _write(path: Path, entries: Mapping[Target, Entry]) -> None:
+    plain = {
+        "version": VERSION,
+        "pins": {
+            str(target): {
+                "value": entry.pin.value, "until": _moment(entry.pin.until), "reason": entry.pin.reason,
+                "since": _moment(entry.since),
+            }
+            for target, entry in sorted(entries.items())
+        },
+    }  # fmt: skip
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".pins-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(plain, file, indent=2, ensure_ascii=False, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _entry(plain: Mapping[str, Any]) -> Entry:
+    value, reason = plain["value"], plain["reason"]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"the value {value!r} is not a number")
+    if not isinstance(reason, str):
+        raise ValueError("the reason is not text")
+    return Entry(Pin(float(value), _seconds(plain["until"]), reason), _seconds(plain["since"]))
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
+
+
+def _seconds(text: str) -> float:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text} has no time zone")
+    return moment.timestamp()
+
+
+def _refuse(word: str) -> float:
+    raise ValueError(f"{word} is not a number")
+
+
+def _stamp(path: Path) -> Stamp:
+    """What changes when the file does; None when there is none. Raises OSError."""
+    try:
+        seen = path.stat()
+    except FileNotFoundError:
+        return None
+    return seen.st_mtime_ns, seen.st_ino, seen.st_size
