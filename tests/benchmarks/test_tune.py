@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from benchmarks.peers.tune import FIRST_SEED, Trial, chosen, once
+import pytest
+
+from benchmarks.peers.hpa import Hpa
+from benchmarks.peers.tune import FIRST_SEED, Trial, chosen, once, tuned
 from tests.support.scenarios import written
 
 
@@ -12,6 +15,23 @@ def test_of_those_that_attain_enough_the_cheapest_and_else_the_one_that_attains_
     assert chosen(trials, 0.96).value == 30
     assert chosen(trials, 1.0).value == 10
     assert chosen([Trial(1, 0.99, 7.0), Trial(2, 0.995, 7.0)], 0.99).value == 2
+
+
+def test_a_peer_that_sheds_what_is_critical_is_no_cheap_peer() -> None:
+    trials = [Trial(10, 0.97, 9.0, 0.999), Trial(20, 0.97, 7.0, 0.96), Trial(30, 0.94, 5.0, 0.999)]
+    assert chosen(trials, 0.96, 0.99).value == 10
+    assert chosen(trials, 0.96).value == 20
+    # Nobody reaches both marks: the one that comes closest to them together.
+    assert chosen(trials, 0.98, 1.0).value == 10
+    assert chosen(trials[1:], 0.98, 1.0).value == 30
+
+
+def test_a_peer_says_what_is_tuned_in_it(tmp_path: Path) -> None:
+    name, grid = tuned(written(tmp_path), "hpa")
+    assert name == Hpa.TUNED
+    assert grid == Hpa.GRID
+    with pytest.raises(ValueError, match="names no parameter"):
+        tuned(written(tmp_path), "governor")
 
 
 def test_peers_and_governor_are_tried_on_seeds_that_no_scoreboard_uses(tmp_path: Path) -> None:
