@@ -1,8 +1,9 @@
 """Pools that are sized together: prefill and decode by a ratio, variants of one model by cost.
 
-**Ratio.** Prefill over decode stays within a band, give or take one replica, because replicas are whole. Who lags grows
-with the other; a raise waits while the other pool is behind, for prompts that no decode replica takes fill the
-transfer queues and help nobody; and never do both fall at once, so that one lowering shows before the next.
+**Ratio.** Prefill over decode stays within a band, give or take one replica of either, because replicas are whole. Who
+lags grows with the other; a raise waits while the other pool is behind, for prompts that no decode replica takes fill
+the transfer queues and help nobody; and never do both fall at once, so that one lowering shows before the next, unless
+both go to zero.
 
 **Variants.** What one pool wants more of is raised where the work is cheapest and there is room; what one wants less
 of is first taken where it is dearest, if the guards of that pool let it go. Whole replicas, so work is never rounded
@@ -60,25 +61,33 @@ def restrain(decisions: Mapping[Target, Decision], rules: FleetRules, facts: Fac
 
 
 def most_prefill(pair: Pair, decode: float) -> float:
-    """Prefill replicas that so many decode replicas keep busy, one more at most."""
-    return math.floor(pair.most * decode + NEAR) + 1 if decode > 0 else 0.0
+    """Prefill replicas that so many decode replicas keep busy, give or take one of either."""
+    if decode <= 0:
+        return 0.0
+    return float(max(math.floor(pair.most * decode + NEAR) + 1, math.floor(pair.most * (decode + 1) + NEAR)))
 
 
 def least_prefill(pair: Pair, decode: float) -> float:
-    """Prefill replicas that so many decode replicas need, one fewer at most, and one where there is any."""
-    return max(1.0, math.ceil(pair.least * decode - NEAR) - 1) if decode > 0 else 0.0
+    """Prefill replicas that so many decode replicas need, give or take one of either; one where there is any."""
+    if decode <= 0:
+        return 0.0
+    return float(max(1, min(math.ceil(pair.least * decode - NEAR) - 1, math.ceil(pair.least * (decode - 1) - NEAR))))
+
+
+def least_decode(pair: Pair, prefill: float) -> float:
+    """The smallest number of decode replicas that takes what so many prefill replicas send."""
+    if prefill <= 0:
+        return 0.0
+    return float(max(1, math.ceil(min((prefill - 1) / pair.most, prefill / pair.most - 1) - NEAR)))
 
 
 def most_decode(pair: Pair, prefill: float) -> float:
     """The largest number of decode replicas that so many prefill replicas are enough for."""
     if prefill <= 0:
         return 0.0
-    return math.floor((prefill + 1) / pair.least + NEAR) if pair.least > 0 else math.inf
-
-
-def least_decode(pair: Pair, prefill: float) -> float:
-    """The smallest number of decode replicas that takes what so many prefill replicas send."""
-    return max(1.0, math.ceil((prefill - 1) / pair.most - NEAR)) if prefill > 0 else 0.0
+    if pair.least <= 0:
+        return math.inf
+    return float(math.floor(max((prefill + 1) / pair.least, prefill / pair.least + 1) + NEAR))
 
 
 def _grow_together(out: dict[Target, Decision], pair: Pair, facts: Facts) -> None:
@@ -95,31 +104,28 @@ def _grow_together(out: dict[Target, Decision], pair: Pair, facts: Facts) -> Non
 
 
 def _stage(out: dict[Target, Decision], pair: Pair, facts: Facts) -> None:
+    """Hold what must wait: raises while the other pool is behind or beyond the band, and all falls but one."""
     prefill, decode = _both(pair)
     p, d = _final(out, prefill), _final(out, decode)
-    if p is None or d is None:
-        return
-    now_p, now_d = out[prefill].current or 0.0, out[decode].current or 0.0
-    if p < now_p and d < now_d and _moves(out[prefill]) and _moves(out[decode]):
-        # Who is further above the other falls; the other one's turn comes when this has shown.
-        first = prefill if now_p * d >= p * now_d and p >= least_prefill(pair, now_d) else decode
-        other = decode if first is prefill else prefill
-        if first is decode and d < least_decode(pair, now_p):
-            first, other = prefill, decode
-        _set(out, other, out[other].current or 0.0, _told(pair) + ", one pool falls at a time")
-        p, d = _final(out, prefill) or 0.0, _final(out, decode) or 0.0
+    now_p, now_d = _current(out, prefill), _current(out, decode)
+    if p is None or d is None or now_p is None or now_d is None or p == d == 0:
+        return  # to nothing they go together: neither serves alone
+    told = _told(pair)
+    if p < now_p and d < now_d and _movable(out, prefill) and _movable(out, decode):
+        # Who is further above what it wants falls, if the band lets it; the other's turn comes when this has shown.
+        stuck_p, stuck_d = least_prefill(pair, now_d) >= now_p, least_decode(pair, now_p) >= now_d
+        waits = prefill if stuck_p or (not stuck_d and now_p * d < p * now_d) else decode
+        _floor(out, waits, now_p if waits is prefill else now_d, f"{told}, one pool falls at a time")
     serving_p, serving_d = facts.serving[pair.prefill], facts.serving[pair.decode]
-    if p > now_p:
-        behind = serving_p > most_prefill(pair, serving_d) and facts.awaited[pair.decode]
-        _cap(out, prefill, now_p if behind else most_prefill(pair, d), _told(pair))
-    elif p < now_p:
-        _floor(out, prefill, least_prefill(pair, d), _told(pair))
-    p = _final(out, prefill) or 0.0
-    if d > now_d:
-        behind = serving_p < least_prefill(pair, serving_d) and facts.awaited[pair.prefill]
-        _cap(out, decode, now_d if behind else most_decode(pair, p), _told(pair))
-    elif d < now_d:
-        _floor(out, decode, least_decode(pair, p), _told(pair))
+    if facts.awaited[pair.decode] and serving_p > most_prefill(pair, serving_d):
+        _cap(out, prefill, now_p, f"{told}, decode is behind")
+    if facts.awaited[pair.prefill] and serving_p < least_prefill(pair, serving_d):
+        _cap(out, decode, now_d, f"{told}, prefill is behind")
+    for _ in range(2):  # a raise that is held may hold the other
+        _cap(out, prefill, most_prefill(pair, _final(out, decode) or 0.0), told)
+        _cap(out, decode, most_decode(pair, _final(out, prefill) or 0.0), told)
+    _floor(out, prefill, least_prefill(pair, _final(out, decode) or 0.0), told)
+    _floor(out, decode, least_decode(pair, _final(out, prefill) or 0.0), told)
 
 
 def _both(pair: Pair) -> tuple[Target, Target]:
@@ -170,6 +176,7 @@ def _move_fall(out: dict[Target, Decision], cheap: Target, dear: Target, group: 
     if fewer < 1 or have > (out[dear].current or 0.0):
         return
     worth = (facts.rate[dear.pool] or 0.0) / (facts.rate[cheap.pool] or 1.0)
+    fewer = min(fewer, facts.most[cheap.pool] - (_final(out, cheap) or 0.0))
     most = math.floor(fewer / worth + NEAR)
     lowest = facts.guarded(dear, max(facts.least[dear.pool], have - most))
     for count in range(math.floor(min(most, have - lowest) + NEAR), 0, -1):
@@ -206,6 +213,11 @@ def _final(out: Mapping[Target, Decision], target: Target) -> float | None:
     return found.final if sent else found.current
 
 
+def _current(out: Mapping[Target, Decision], target: Target) -> float | None:
+    found = out.get(target)
+    return found.current if found is not None else None
+
+
 def _raise(out: dict[Target, Decision], target: Target, value: float, facts: Facts, detail: str) -> None:
     final = _final(out, target)
     if final is None or value <= final or not _movable(out, target):
@@ -217,16 +229,16 @@ def _raise(out: dict[Target, Decision], target: Target, value: float, facts: Fac
 
 def _cap(out: dict[Target, Decision], target: Target, value: float, detail: str) -> None:
     """Of a raise only; what is there stays."""
-    decision = out[target]
-    if _movable(out, target) and decision.final is not None and decision.current is not None:
-        _set(out, target, max(decision.current, min(decision.final, value)), detail)
+    final, current = _final(out, target), _current(out, target)
+    if final is not None and current is not None and final > current and _movable(out, target):
+        _set(out, target, max(current, min(final, value)), detail)
 
 
 def _floor(out: dict[Target, Decision], target: Target, value: float, detail: str) -> None:
     """Of a fall only: no further than that."""
-    decision = out[target]
-    if _movable(out, target) and decision.final is not None and decision.current is not None:
-        _set(out, target, min(decision.current, max(decision.final, value)), detail)
+    final, current = _final(out, target), _current(out, target)
+    if final is not None and current is not None and final < current and _movable(out, target):
+        _set(out, target, min(current, max(final, value)), detail)
 
 
 def _set(out: dict[Target, Decision], target: Target, value: float, detail: str, why: Why = Why.RATIO) -> None:
