@@ -40,6 +40,8 @@ class Signal(StrEnum):
     LORA_LOADED = "lora_loaded"
     STUCK = "stuck"
 
+    __hash__ = str.__hash__  # that of Enum is written in Python, and readings are looked up by the thousand
+
 
 @dataclass(frozen=True, slots=True)
 class SignalInfo:
