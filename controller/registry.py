@@ -132,6 +132,12 @@ def engines() -> tuple[str, ...]:
     return tuple(name for name in sorted(tool("engines")()) if contract(name).scope != "platform")
 
 
+def gateways() -> tuple[str, ...]:
+    """What the `engine` of a pool's `gateway` may be, sorted. Raises PluginError as ``engines`` does."""
+    contract = tool("contract")
+    return tuple(name for name in engines() if contract(name).scope == "gateway")
+
+
 def check_installation(owners: Mapping[str, Iterable[str]] | None = None) -> None:
     """Raise InstallationError when another distribution owns one of our packages, or two plug-ins share a name.
 

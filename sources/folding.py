@@ -273,6 +273,7 @@ def _blocks(
             elif entry.slot == "sum":
                 summed.add(key)
     edges_of = {key: tuple(sorted(edge for edge in grid if edge < np.inf)) for key, grid in grids.items()}
+    means = [need.replica_means - need.replica_facts for need in needs]
     blocks: dict[tuple[Scope, Fact, tuple[float, ...], bool], Block] = {}
     size = 0
     source: list[int] = []
@@ -284,13 +285,18 @@ def _blocks(
         if offset is None:
             continue
         for scope in _scopes(entry, needs[entry.pool], whole):
-            place = (scope, entry.fact, edges, key in summed)
+            kept, at = edges, offset
+            if scope[1] == "replica" and entry.fact in means[entry.pool]:
+                kept, at = (), offset - len(edges)  # the count and the sum are enough
+                if at < 0:
+                    continue
+            place = (scope, entry.fact, kept, key in summed)
             block = blocks.get(place)
             if block is None:
-                block = blocks[place] = Block(scope, entry.fact, edges, size, key in summed)
-                size += len(edges) + 2 if entry.fact.kind is Kind.HISTOGRAM else 1
+                block = blocks[place] = Block(scope, entry.fact, kept, size, key in summed)
+                size += len(kept) + 2 if entry.fact.kind is Kind.HISTOGRAM else 1
             source.append(number)
-            into.append(block.start + offset)
+            into.append(block.start + at)
     return list(blocks.values()), np.array(source, dtype=np.intp), np.array(into, dtype=np.intp), size
 
 
@@ -310,7 +316,7 @@ def _scopes(entry: Entry, need: PoolNeeds, whole: set[tuple[int, Fact]]) -> list
     scopes: list[Scope] = [(entry.pool, kind, name) for kind, name in entry.shares]
     if entry.fact in need.facts and (not entry.replica or (entry.pool, entry.fact) not in whole):
         scopes.append((entry.pool, "pool", ""))
-    if entry.replica and entry.fact in need.replica_facts:
+    if entry.replica and (entry.fact in need.replica_facts or entry.fact in need.replica_means):
         scopes.append((entry.pool, "replica", entry.replica))
     return scopes
 

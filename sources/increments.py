@@ -251,7 +251,9 @@ class Increments:
         for pool, replica, fact in fold.selection.zeros:
             need = self._needs[pool]
             scopes: list[Scope] = [(pool, "pool", "")] if fact in need.facts else []
-            scopes += [(pool, "replica", replica)] if replica and fact in need.replica_facts else []
+            scopes += (
+                [(pool, "replica", replica)] if replica and fact in need.replica_facts | need.replica_means else []
+            )
             for scope in scopes:
                 if fact.kind is Kind.HISTOGRAM:
                     scoped.setdefault(scope, _Scoped()).histograms.setdefault(

@@ -95,7 +95,7 @@ class Selector:
         self._engines = [contract or load(need.engine) for need in needs]
         platforms = [] if contract else [c for c in map(load, engines()) if c.scope == "platform"]
         self._splits = [splits(need, own) for need, own in zip(needs, self._engines, strict=True)]
-        self._wanted = [need.facts.union(need.replica_facts, need.tenant_facts, need.class_facts) for need in needs]
+        self._wanted = [need.wanted for need in needs]
         self._homes: list[
             dict[str, tuple[Contract, frozenset[Fact]]]
         ] = []  # per pool: which contract gives which facts

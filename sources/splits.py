@@ -8,6 +8,7 @@ from controller.core.ports import PoolNeeds
 from sources.contracts.contract import Contract
 
 TENANT, CLASS = "tenant", "class"
+MEANS = "means"  # of single replicas, whose buckets nobody wants; divided by the replica, not by a label of its own
 
 
 class Split(NamedTuple):

@@ -4,8 +4,10 @@ follows from a mistake in one of them."""
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from controller.config.errors import Finding, Path, dotted
+from controller.config.gateway_checks import check_gateway, shared_gateways
 from controller.config.lever_checks import check_lever, circles, promised
 from controller.config.models import GovernorConfig, ObjectiveConfig, PoolConfig
+from controller.config.needs import gateway_of
 from controller.config.report import nearest
 from controller.config.steering import steering
 from controller.config.units import format_duration, format_size
@@ -25,6 +27,7 @@ def check(config: GovernorConfig, engines: Callable[[], Iterable[str]]) -> Itera
     for name, pool in config.pools.items():
         yield from _pool(config, name, pool, known)
     yield from circles(config)
+    yield from shared_gateways(config)
     yield from _listed(config)
     yield from _twins(config)
     yield from _budgets(config)
@@ -74,6 +77,7 @@ def _pool(config: GovernorConfig, name: str, pool: PoolConfig, engines: tuple[st
             "write at least the interval, better four times the scrape interval",
             (("interval",),),
         )
+    yield from check_gateway(at, pool, engines)
     yield from _objectives(config, at, pool)
     yield from promised(at, pool)
     for lever, settings in pool.levers.items():
@@ -147,12 +151,12 @@ def _objectives(config: GovernorConfig, at: Path, pool: PoolConfig) -> Iterator[
 
 
 def _class(here: Path, at: Path, objective: ObjectiveConfig, pool: PoolConfig) -> Iterator[Finding]:
-    if not pool.labels.klass:
+    if not pool.class_label:
         yield Finding(
             (*here, "class"),
             "no label tells the class of a request",
             f"write labels: {{class: <label>}} in the pool, naming the label whose values are like {objective.klass!r}",
-            ((*at, "labels"),),
+            ((*at, "labels"), (*at, "gateway")),
         )
     if objective.statistic is not None:
         yield Finding(
@@ -194,12 +198,16 @@ def _listed(config: GovernorConfig) -> Iterator[Finding]:
     if config.source.kind != "direct" or not isinstance(listed, Mapping):
         return
     at: Path = ("source", "replicas")
+    gateways = [gateway_of(name) for name, pool in config.pools.items() if pool.gateway is not None]
+    known = (*config.pools, *gateways)
     for name in listed:
-        if name not in config.pools:
-            yield Finding((*at, name), f"there is no pool {name!r}", nearest(name, config.pools), (("pools", name),))
-    for name in config.pools:
+        if name not in known:
+            yield Finding((*at, name), f"there is no pool {name!r}", nearest(name, known), (("pools", name),))
+    for name in known:
         if not listed.get(name):
-            yield Finding(at, f"lists no replica of pool {name}", f"add {name}: [http://host:8000/metrics]")
+            what = "page of the gateway" if name in gateways else "replica"
+            pool = name.partition("@")[0]
+            yield Finding(at, f"lists no {what} of pool {pool}", f"add {name}: [http://host:8000/metrics]")
 
 
 def _budgets(config: GovernorConfig) -> Iterator[Finding]:

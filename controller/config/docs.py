@@ -64,6 +64,8 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`pools.NAME`", models.PoolConfig),
     ("`pools.NAME.objectives[]`", models.ObjectiveConfig),
     ("`pools.NAME.labels`", models.LabelsConfig),
+    ("`pools.NAME.gateway`", models.GatewayConfig),
+    ("`pools.NAME.gateway.labels`", models.GatewayLabelsConfig),
     ("`pools.NAME.workload`", models.WorkloadConfig),
     ("`pools.NAME.profile`", models.ProfileConfig),
     ("`pools.NAME.tenants.TENANT`", models.TenantConfig),

@@ -44,12 +44,16 @@ def check_lever(config: GovernorConfig, pool_at: Path, lever: Lever, settings: L
 
 def promised(at: Path, pool: PoolConfig) -> Iterator[Finding]:
     """What is said of tenants and classes."""
-    if pool.tenants and not pool.labels.tenant:
+    if pool.tenants and not pool.tenant_label:
         mend = "write labels: {tenant: <label>} in the pool"
-        yield Finding((*at, "tenants"), "no label tells the tenant of a request", mend, ((*at, "labels"),))
-    if pool.classes and not pool.labels.klass:
+        yield Finding(
+            (*at, "tenants"), "no label tells the tenant of a request", mend, ((*at, "labels"), (*at, "gateway"))
+        )
+    if pool.classes and not pool.class_label:
         mend = "write labels: {class: <label>} in the pool"
-        yield Finding((*at, "classes"), "no label tells the class of a request", mend, ((*at, "labels"),))
+        yield Finding(
+            (*at, "classes"), "no label tells the class of a request", mend, ((*at, "labels"), (*at, "gateway"))
+        )
     for index, objective in enumerate(pool.objectives):
         if pool.classes and objective.klass and objective.klass not in pool.classes:
             yield Finding(

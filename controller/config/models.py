@@ -120,6 +120,29 @@ class LabelsConfig(Model):
     zone: Label = Field("", description="label that names the zone")
 
 
+class GatewayLabelsConfig(Model):
+    """Which labels of the gateway's metrics tell what; empty means that no label does."""
+
+    replica: Label = Field("pod", description="label that tells the gateway's own replicas apart")
+    tenant: Label = Field("", description="label that names the tenant; the gateway is then asked in place of engines")
+    klass: Label = Field("", alias="class", description="label that names the request class; likewise")
+
+
+class GatewayConfig(Model):
+    """The gateway before a pool, where it has metrics of its own. It tells what is offered, refused, tried again and
+    waits before the engines, latencies as clients have them, tenants and classes; the engines tell the rest."""
+
+    engine: Text = Field(description="metric contract of the gateway: gaie, envoy_ai_gateway, litellm, ...")
+    selector: dict[Label, LabelMatch] = Field(
+        {}, description="labels of the gateway's series for this pool: text, or {regex|not|not_regex: text}"
+    )
+    labels: GatewayLabelsConfig = Field(GatewayLabelsConfig(), description="labels that tell tenants and classes")  # type: ignore[call-arg]
+
+    def matchers(self) -> tuple[Matcher, ...]:
+        """The selector as matchers, sorted by label."""
+        return tuple(Matcher(label, op, value) for label, (op, value) in sorted(self.selector.items()))
+
+
 class WorkloadConfig(Model):
     """The Kubernetes object whose replicas serve the pool."""
 
@@ -259,6 +282,7 @@ class PoolConfig(Model):
         {}, description="labels of the pool's series: text, or {regex|not|not_regex: text}"
     )
     labels: LabelsConfig = Field(LabelsConfig(), description="labels that tell replicas, tenants, roles, zones")  # type: ignore[call-arg]
+    gateway: GatewayConfig | None = Field(None, description="the gateway before the pool, where it has metrics")
     window: PositiveDuration = Field(60.0, description="control window; at least four scrapes")
     objectives: tuple[ObjectiveConfig, ...] = Field((), description="the promises")
     watch: tuple[Signal, ...] = Field((), description="signals to read for metrics and reports alone")
@@ -288,6 +312,16 @@ class PoolConfig(Model):
             name = objective.name or objective.default_name() + ("" if own == window else f"_{format_duration(own)}")
             done.append(objective.model_copy(update={"window": own, "name": name}))
         return tuple(done)
+
+    @property
+    def tenant_label(self) -> str:
+        """The label that names the tenant, at the gateway if it is told there."""
+        return (self.gateway.labels.tenant if self.gateway is not None else "") or self.labels.tenant
+
+    @property
+    def class_label(self) -> str:
+        """The label that names the request class, at the gateway if it is told there."""
+        return (self.gateway.labels.klass if self.gateway is not None else "") or self.labels.klass
 
     def to_objectives(self) -> tuple[Objective, ...]:
         """The core's objectives, in the order of the file."""

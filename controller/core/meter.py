@@ -77,6 +77,8 @@ class PoolMeter:
         self.lengths = lengths.Lengths()
         self.unpaired = 0.0  # finished requests whose response has not been counted yet
         self.told: frozenset[Fact] = frozenset()  # what the gateway told at some time
+        self.silent = False  # whether it was silent at the last tick
+        self.uncounted: frozenset[Fact] = frozenset()  # what it could not count in this interval
 
     def adopt(self, previous: "PoolMeter") -> None:
         """Carry over what still means the same; a changed share would make another budget of the same counts."""
@@ -122,6 +124,9 @@ class PoolMeter:
             gateway = clean(gateway)
             self.told |= sides.told(gateway)
         own = sides.owned(gateway, self.told)
+        # Who comes back tells how much it has counted, not since when.
+        was, self.silent = self.silent, bool(sides.silence(gateway, self.spec.stale_after))
+        self.uncounted = own if was and not self.silent else NO_FACTS
         return sides.join(
             engines, gateway, own, self.spec.stale_after, tenants=spec.tenants, classes=spec.classes
         )  # fmt: skip
@@ -142,6 +147,7 @@ class PoolMeter:
         own = {name: one for name, one in facts.classes.items() if name in self.classes}
         told = classes.named(facts) if self.classes else NO_FACTS
         failed = frozenset(facts.failed) if facts.failed else NO_FACTS
+        failed |= self.uncounted
         return Entry(since, at, facts.histograms, counters, facts.gauges, replicas, own, told, failed)
 
     def _remember(self, entry: Entry) -> None:

@@ -33,9 +33,9 @@ class Matcher:
 class PoolNeeds:
     """What a source must read for one pool, derived from its objectives and levers.
 
-    `facts` are wanted for the pool, `replica_facts` also per replica, `tenant_facts` also per value of `tenant_label`
-    and `class_facts` per value of `class_label`. `workload` is (namespace, kind, name) for kube-state-metrics, None
-    when no lever names one.
+    `facts` are wanted for the pool, `replica_facts` also per replica, of `replica_means` (histograms) the count and the
+    sum per replica, `tenant_facts` also per value of `tenant_label` and `class_facts` per value of `class_label`.
+    `workload` is (namespace, kind, name) for kube-state-metrics, None when no lever names one.
     """
 
     pool: str
@@ -52,6 +52,12 @@ class PoolNeeds:
     zone_label: str = ""
     workload: tuple[str, str, str] | None = None
     edges: Mapping[Fact, tuple[float, ...]] = field(default_factory=dict)  # targets of objectives, seconds
+    replica_means: frozenset[Fact] = frozenset()
+
+    @property
+    def wanted(self) -> frozenset[Fact]:
+        """Every fact that is wanted of the pool or of any part of it."""
+        return self.facts.union(self.replica_facts, self.replica_means, self.tenant_facts, self.class_facts)
 
 
 class Source(Protocol):

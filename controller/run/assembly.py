@@ -11,10 +11,11 @@ from typing import Any
 from controller import registry
 from controller.config import GovernorConfig, config_hash, pool_needs
 from controller.config.models import FleetGuardConfig, LeverConfig, PoolConfig
+from controller.config.needs import gateway_of
 from controller.config.plugins import Plugin
 from controller.config.spell import spell
 from controller.core.estimate import EstimatorSpec
-from controller.core.meter import Meter, PoolSpec
+from controller.core.meter import GatewaySpec, Meter, PoolSpec
 from controller.core.model import Lever, Pin, Target
 from controller.core.ports import Actuator, Binding, Limits, Policy, PoolNeeds, Source
 from controller.core.rules import PER_REPLICA, Budget, FleetGuard, FleetRules, LeverRules, PoolRules
@@ -116,10 +117,18 @@ def pool_specs(config: GovernorConfig) -> tuple[PoolSpec, ...]:
             pool.window,
             pool.to_objectives(),
             stale_after=max(2 * config.interval, pool.window),
-            class_label=pool.labels.klass,
+            class_label=pool.class_label,
+            gateway=_gateway_spec(name, pool),
         )
         for name, pool in config.pools.items()
     )
+
+
+def _gateway_spec(name: str, pool: PoolConfig) -> GatewaySpec | None:
+    if pool.gateway is None:
+        return None
+    labels = pool.gateway.labels
+    return GatewaySpec(gateway_of(name), tenants=bool(labels.tenant), classes=bool(labels.klass))
 
 
 def estimator_specs(config: GovernorConfig) -> tuple[EstimatorSpec, ...]:

@@ -63,7 +63,7 @@ def families(needs: Sequence[PoolNeeds]) -> tuple[Family, ...]:
 
 def wanted(pool: PoolNeeds) -> frozenset[Fact]:
     """All facts that a pool needs in any grouping."""
-    return pool.facts.union(pool.replica_facts, pool.tenant_facts, pool.class_facts)
+    return pool.wanted
 
 
 def _platform(contract: Contract, needs: Sequence[PoolNeeds], of: Mapping[str, Contract]) -> Iterable[Family]:

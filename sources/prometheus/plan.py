@@ -13,7 +13,7 @@ from sources.contracts.contract import Candidate
 from sources.prometheus.discovery import Found, alive
 from sources.prometheus.family import ByLabels, ByWorkload, Family
 from sources.prometheus.promql import TARGET, Reader, offset, selector
-from sources.splits import CLASS, TENANT, splits
+from sources.splits import CLASS, MEANS, TENANT, splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One fact of one family, by replica or, if `split` names a kind, by the label of that split. A fact that is wanted
-    in several ways is asked once for each, for their product would be a row for each pair; the pool's own value comes
-    from the one that is `whole`."""
+    """One fact of one family, by replica or, if `split` names a kind, by the label of that split; the means of single
+    replicas are a split, too. A fact that is wanted in several ways is asked once for each, for their product would be
+    a row for each pair; the pool's own value comes from the one that is `whole`."""
 
     family: Family
     fact: Fact
@@ -71,7 +71,20 @@ def questions(family: Family, found: Found) -> tuple[Question, ...]:
                 parts = (replace(parts[0], tag=""),)
             if parts:
                 asked.append(Question(family, fact, parts, kind, whole=number == 0))
+        if not per_replica and any(fact in pool.replica_means for pool in family.pools):
+            parts = tuple(map(_mean, _parts(family, fact, found, True, "")))
+            if parts:
+                asked.append(Question(family, fact, parts, MEANS, whole=False))
     return tuple(asked)
+
+
+def _mean(part: Part) -> Part:
+    """The same without buckets."""
+    one = part.candidate
+    if one.kind == "mean":
+        return part
+    bare = replace(one, kind="mean", metric=f"{one.metric}_sum", count_metric=f"{one.metric}_count")
+    return replace(part, candidate=bare)
 
 
 def sightings(family: Family, found: Found) -> str:

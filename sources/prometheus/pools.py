@@ -17,7 +17,7 @@ from sources.prometheus.family import Family, wanted
 from sources.prometheus.plan import Question
 from sources.prometheus.targets import Endpoint, Seat
 from sources.prometheus.transport import Answer
-from sources.splits import CLASS, TENANT
+from sources.splits import CLASS, MEANS, TENANT
 
 Seats = Mapping[str, Sequence[tuple[Seat, Endpoint]]]
 
@@ -51,6 +51,8 @@ class Gathered:
             self.got.setdefault(pool, {}).setdefault(question.fact, []).append(of)
 
     def fail(self, question: Question, why: str) -> None:
+        if question.split == MEANS:
+            return  # the pool could be read; of single replicas nothing is known, and that is no number
         into = self.class_failures if question.split == CLASS and not question.whole else self.failures
         into[question.family.contract.engine, question.fact] = why
 
@@ -87,6 +89,8 @@ def pool_facts(
         if fact not in here:
             continue
         for of in several:
+            if of.problem and of.split == MEANS:
+                continue
             if of.problem:
                 (class_failed if of.split == CLASS and not of.whole else failed)[fact] = of.problem
                 continue
@@ -94,7 +98,7 @@ def pool_facts(
             if of.whole:
                 sources[fact] = " + ".join(of.metrics)
                 own.put(fact, of.number, of.histogram)
-            into = members[of.split]
+            into = members["" if of.split == MEANS else of.split]
             for member in of.numbers.keys() | of.histograms.keys():
                 into.setdefault(member, _Bag()).put(fact, of.numbers.get(member), of.histograms.get(member))
     unsupported, unborn = _absent(pool, gathered, sources)
@@ -187,7 +191,7 @@ def _replica(
     started = [target.since for _, target in several if target.since is not None]
     seat = several[0][0]
     return ReplicaFacts(
-        {fact: h for fact, h in bag.histograms.items() if fact in wanted_here},
+        {fact: h for fact, h in bag.histograms.items() if fact in wanted_here or fact in pool.replica_means},
         {fact: n for fact, n in bag.counters.items() if fact in wanted_here},
         {fact: n for fact, n in bag.gauges.items() if fact in wanted_here},
         up=all(target.up is not False for _, target in several),

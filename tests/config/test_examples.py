@@ -35,7 +35,7 @@ def test_the_reference_file_leaves_out_no_key() -> None:
     pool = raw["pools"]["chat"]
     for written, model, optional in (
         (raw, GovernorConfig, set[str]()),
-        (pool, PoolConfig, {"workload", "profile"}),
+        (pool, PoolConfig, {"workload", "profile", "gateway"}),
         (pool["objectives"][0], ObjectiveConfig, {"attainment", "statistic"}),
         (pool["levers"]["replicas"], LeverConfig, {"actuator", "pin"}),
     ):

@@ -111,12 +111,12 @@ class Bare:
 
 def engines() -> tuple[str, ...]:
     """The tool that names the metric contracts."""
-    return ("dcgm", "sglang", "vllm")
+    return ("dcgm", "gaie", "sglang", "vllm")
 
 
 def contract(name: str) -> SimpleNamespace:
     """The tool that gives a contract, as far as the config looks at it."""
-    return SimpleNamespace(scope="platform" if name == "dcgm" else "engine")
+    return SimpleNamespace(scope={"dcgm": "platform", "gaie": "gateway"}.get(name, "engine"))
 
 
 KNOBS = ("not", "a", "class")
