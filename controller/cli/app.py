@@ -11,6 +11,7 @@ from controller.cli import (
     commands_doctor,
     commands_fleet,
     commands_ledger,
+    commands_pin,
     commands_recording,
     commands_rehearse,
     commands_run,
@@ -36,7 +37,7 @@ app = typer.Typer(
 )
 for room in (
     commands_run, commands_rehearse, commands_simulate, commands_fleet, commands_calibrate, commands_config,
-    commands_recording, commands_doctor, commands_ledger,
+    commands_recording, commands_doctor, commands_ledger, commands_pin,
 ):  # fmt: skip
     room.register(app)
 

@@ -1,0 +1,230 @@
+"""`governor pin`, `unpin` and `pins`: a person's word on one target, for a while and with a reason.
+
+They write the file of pins in the ledger's folder, which the running Governor looks at at every tick. Nothing is asked
+of it over HTTP: its interface stays read-only, and whoever may write the file may pin.
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from controller.cli.terminal import out, say, warn
+from controller.cli.times import parse_duration, parse_time
+from controller.config import GovernorConfig, LeverConfig, load
+from controller.config.lever_checks import on_quantum
+from controller.config.report import nearest
+from controller.core.errors import InputError
+from controller.core.model import Lever, Mode, Pin, Target
+from controller.core.rules import PER_REPLICA
+from controller.explain import clock, number
+from controller.rehearse.lines import write_line
+from controller.run import assembly, pins
+from controller.run.ledger import LedgerError, Record, ledger_files, read_ledger
+
+_USUAL = Path("/etc/governor/governor.yaml")  # where the manifests put it
+_Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", metavar="FILE", envvar="GOVERNOR_CONFIG",
+        help=f"The config of the running Governor; without it {_USUAL}.",
+    ),
+]  # fmt: skip
+_Target = Annotated[str, typer.Argument(metavar="TARGET", help="POOL/LEVER, or POOL/LEVER/MEMBER.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this room."""
+    app.command(short_help="Hold a value by hand for a while.")(pin)
+    app.command(short_help="Give a value back to its policy.")(unpin)
+    app.command(name="pins", short_help="List the pins.")(pins_)
+
+
+def pin(
+    target: _Target,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="The value, in the unit of the lever.")],
+    reason: Annotated[str, typer.Option("--reason", "-r", metavar="TEXT", help="Why, for whoever reads it.")] = "",
+    lasting: Annotated[str | None, typer.Option("--for", metavar="TIME", help="How long: 2h, 30m.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Until when: 2026-12-24T18:00:00Z.")
+    ] = None,
+    config: _Config = None,
+) -> None:
+    """Holds a value, whatever its policy wants, until the time is over. Hard bounds hold for it too, and the lever's
+    mode says whether it is sent. The running Governor takes it at its next tick; it wins over a pin of the config."""
+    settings, now = _load(config), time.time()
+    chosen, lever = _target(settings, target)
+    wanted = Pin(_value(chosen, lever, value), _end(lasting, until, now), reason.strip())
+    if not wanted.reason:
+        raise InputError('--reason: is missing; write why, for example --reason "launch day"')
+    _member(settings, chosen)
+    with pins.edit(_file(settings)) as entries:
+        before = entries.get(chosen)
+        entries[chosen] = pins.Entry(wanted, now)
+    said = f"{chosen} pinned at {number(wanted.value)} until {clock(wanted.until, date=True)} UTC: {wanted.reason}"
+    out().print(said, soft_wrap=True)
+    if before is not None and before.pin.until > now:
+        out().print(f"It was pinned at {number(before.pin.value)}: {before.pin.reason}", soft_wrap=True)
+    if lever.mode in (Mode.OFF, Mode.OBSERVE):
+        warn(f"{chosen}: the lever is in mode {lever.mode}, so the pin is not sent; write mode: auto to have it act")
+    elif lever.mode is Mode.PROTECT:
+        warn(f"{chosen}: the lever is in mode protect, so the pin may only tighten or add")
+    say("the running Governor takes it at its next tick")
+
+
+def unpin(target: _Target, config: _Config = None) -> None:
+    """Ends a pin. The value stays where it is until its policy moves it, within the guards."""
+    settings = _load(config)
+    wanted = _parse(target)
+    with pins.edit(_file(settings)) as entries:
+        gone = entries.pop(wanted, None)
+        if gone is None:
+            if wanted in assembly.pins(settings):
+                raise InputError(f"{wanted}: is pinned in the config; remove the pin there")
+            there = ", ".join(map(str, sorted(entries))) or "none"
+            raise InputError(f"{wanted}: is not pinned; pinned are {there}")
+    out().print(f"{wanted} unpinned; it was pinned at {number(gone.pin.value)}: {gone.pin.reason}", soft_wrap=True)
+
+
+def pins_(
+    config: _Config = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line per pin.")] = False,
+) -> None:
+    """Lists the pins of the file and of the config, with what they are worth now."""
+    settings, now = _load(config), time.time()
+    by_hand, fixed = pins.read(_file(settings)), assembly.pins(settings)
+    rows: list[tuple[Target, Pin, str, str]] = []
+    for target, entry in by_hand.items():
+        rows.append((target, entry.pin, "command", _state(settings, target, entry.pin, now)))
+    for target, one in fixed.items():
+        over = target in by_hand and by_hand[target].pin.until > now
+        rows.append((target, one, "config", "overruled" if over else _state(settings, target, one, now)))
+    rows.sort(key=lambda row: (row[0], row[2]))
+    if as_json:
+        for target, one, origin, state in rows:
+            plain = {"target": str(target), "value": one.value, "until": one.until, "reason": one.reason}
+            write_line(sys.stdout, {**plain, "from": origin, "state": state})
+        return
+    if not rows:
+        out().print("nothing is pinned")
+        return
+    if not out().is_terminal:
+        for target, one, origin, state in rows:
+            when = clock(one.until, date=True)
+            out().print(f"{target} {number(one.value)} until {when} ({origin}, {state}): {one.reason}", soft_wrap=True)
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("target", "value", "until (UTC)", "from", "state", "reason"):
+        table.add_column(heading, overflow="fold")
+    for target, one, origin, state in rows:
+        cells = (str(target), number(one.value), clock(one.until, date=True), origin, state, one.reason)
+        table.add_row(*map(Text, cells))
+    out().print(table)
+
+
+def _state(config: GovernorConfig, target: Target, one: Pin, now: float) -> str:
+    if one.until <= now:
+        return "ended"
+    pool = config.pools.get(target.pool)
+    if pool is None or target.lever not in pool.levers:
+        return "no such target"
+    lever = pool.levers[target.lever]
+    if target.lever not in PER_REPLICA and target.member not in assembly.members(target.lever, lever, pool):
+        return "no such target"
+    return "not sent" if lever.mode in (Mode.OFF, Mode.OBSERVE) else "in force"
+
+
+def _load(config: Path | None) -> GovernorConfig:
+    if config is None and not _USUAL.exists():
+        raise InputError("--config: is missing; name the config of the running Governor, or set GOVERNOR_CONFIG")
+    return load(config if config is not None else _USUAL)
+
+
+def _file(config: GovernorConfig) -> Path:
+    return pins.file_of(Path(config.ledger.path))
+
+
+def _parse(text: str) -> Target:
+    pool, _, rest = text.partition("/")
+    lever, _, member = rest.partition("/")
+    if lever not in set(Lever):
+        mend = nearest(lever, list(Lever)) if lever else "write POOL/LEVER or POOL/LEVER/MEMBER"
+        raise InputError(f"{text}: {lever!r} is no lever; {mend}")
+    return Target(pool, Lever(lever), member)
+
+
+def _target(config: GovernorConfig, text: str) -> tuple[Target, LeverConfig]:
+    """The target, as far as the config can tell that there is one, and its lever. Raises InputError."""
+    target = _parse(text)
+    pool = config.pools.get(target.pool)
+    if pool is None:
+        raise InputError(f"{text}: there is no pool {target.pool!r}; {nearest(target.pool, config.pools)}")
+    lever = pool.levers.get(target.lever)
+    if lever is None:
+        there = ", ".join(pool.levers) or "none"
+        raise InputError(f"{text}: {target.pool} has no lever {target.lever}; it has {there}")
+    members = assembly.members(target.lever, lever, pool)
+    if target.lever in PER_REPLICA and not target.member:
+        raise InputError(f"{text}: says no replica; write {target.pool}/{target.lever}/REPLICA")
+    if target.lever not in PER_REPLICA and target.member not in members:
+        if members == ("",):
+            raise InputError(f"{text}: {target.lever} has no members; write {target.pool}/{target.lever}")
+        mend = nearest(target.member, members) if target.member else f"write one of {', '.join(members)} behind it"
+        raise InputError(f"{text}: {target.lever} has no member {target.member!r}; {mend}")
+    return target, lever
+
+
+def _member(config: GovernorConfig, target: Target) -> None:
+    """Replicas are not in the config; the newest record of the ledger knows those that were seen. Raises InputError."""
+    if target.lever not in PER_REPLICA:
+        return
+    newest = _newest(Path(config.ledger.path))
+    readings = newest.snapshot.pools.get(target.pool) if newest is not None else None
+    if readings is None or not readings.replicas:
+        warn(f"{target}: no replica of {target.pool} is in the ledger, so nobody can tell whether there is this one")
+    elif target.member not in readings.replicas:
+        raise InputError(f"{target}: no such replica is seen; {nearest(target.member, sorted(readings.replicas))}")
+
+
+def _newest(ledger: Path) -> Record | None:
+    try:
+        return max(read_ledger(ledger_files(ledger)[-1]), key=lambda record: record.at)
+    except (LedgerError, OSError, IndexError, ValueError):
+        return None
+
+
+def _value(target: Target, lever: LeverConfig, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise InputError(f"VALUE: {text!r} is not a number; write for example {number(lever.min)}") from error
+    if not lever.min <= value <= lever.max:
+        raise InputError(
+            f"{target}: {text} is outside min {number(lever.min)} and max {number(lever.max)}; "
+            "bounds hold for pins too, so write a value between them or change the bounds in the config"
+        )
+    if not on_quantum(value, lever.quantum):
+        low = int(value / lever.quantum) * lever.quantum
+        raise InputError(
+            f"{target}: {text} is not a multiple of the quantum {lever.quantum:g}; "
+            f"write {low:g} or {low + lever.quantum:g}"
+        )
+    return value
+
+
+def _end(lasting: str | None, until: str | None, now: float) -> float:
+    if (lasting is None) == (until is None):
+        raise InputError("pin: give either --for 2h or --until 2026-12-24T18:00:00Z; every pin ends")
+    if lasting is not None:
+        return now + parse_duration(lasting, "--for")
+    end = parse_time(str(until), "--until", now)
+    if end <= now:
+        raise InputError(
+            f"--until {until}: is in the past ({clock(end, date=True)} UTC); write a later time, or --for 2h"
+        )
+    return end

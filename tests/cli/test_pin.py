@@ -1,0 +1,145 @@
+"""`governor pin`: whoever holds a value by hand at night must be told what is wrong with it before it is in force."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from controller.cli.app import app
+from controller.core.model import Lever, Target
+from controller.run import pins
+from tests.support.cli import governor
+
+CONFIG = """
+version: 1
+source: {{kind: prometheus, url: "http://127.0.0.1:1"}}
+ledger: {{path: {folder}/ledger}}
+pools:
+  chat:
+    engine: vllm
+    selector: {{model_name: chat}}
+    labels: {{tenant: user}}
+    tenants: {{acme: {{}}, beta/eu: {{}}}}
+    objectives: [{{signal: ttft, percentile: p99, target: 2500ms}}]
+    levers:
+      replicas:
+        mode: auto
+        min: 1
+        max: 9
+        policy: {{kind: capacity}}
+        pin: {{value: 3, until: 2099-01-01T00:00:00Z, reason: from the config}}
+      weight: {{policy: {{kind: pid}}}}
+      tenant_cap: {{mode: protect, max: 10000, policy: {{kind: pid}}}}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "governor.yaml"
+    path.write_text(CONFIG.format(folder=tmp_path))
+    return path
+
+
+def run(config: Path, *words: str) -> Result:
+    return CliRunner().invoke(app, [*words, "--config", str(config)])
+
+
+def refused(config: Path, *words: str) -> str:
+    result = run(config, *words)
+    assert result.exception is not None
+    assert not pins.file_of(config.parent / "ledger").exists()
+    return str(result.exception)
+
+
+def test_a_pin_is_written_listed_replaced_and_taken_away(config: Path) -> None:
+    done = run(config, "pin", "chat/replicas", "4", "--for", "2h", "--reason", "launch")
+    assert done.exit_code == 0, done.exception
+    assert "chat/replicas pinned at 4 until" in done.stdout
+    entry = pins.read(pins.file_of(config.parent / "ledger"))[Target("chat", Lever.REPLICAS)]
+    assert (entry.pin.value, entry.pin.reason) == (4.0, "launch")
+    assert entry.pin.until == pytest.approx(time.time() + 7200, abs=60)
+
+    again = run(config, "pin", "chat/replicas", "5", "--until", "2098-01-01", "--reason", "longer launch")
+    assert "It was pinned at 4: launch" in again.stdout
+    rows = [json.loads(line) for line in run(config, "pins", "--json").stdout.splitlines()]
+    assert [(r["target"], r["value"], r["from"], r["state"]) for r in rows] == [
+        ("chat/replicas", 5.0, "command", "in force"),
+        ("chat/replicas", 3.0, "config", "overruled"),
+    ]
+    gone = run(config, "unpin", "chat/replicas")
+    assert "chat/replicas unpinned; it was pinned at 5: longer launch" in gone.stdout
+    assert "(config, in force): from the config" in run(config, "pins").stdout
+
+
+def test_a_member_with_a_slash_is_a_member(config: Path) -> None:
+    done = run(config, "pin", "chat/tenant_cap/beta/eu", "500", "--for", "1h", "--reason", "flood")
+    assert done.exit_code == 0, done.exception
+    assert Target("chat", Lever.TENANT_CAP, "beta/eu") in pins.read(pins.file_of(config.parent / "ledger"))
+    assert "may only tighten" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("caht/replicas 4", "there is no pool 'caht'; did you mean chat?"),
+        ("chat 4", "'' is no lever; write POOL/LEVER"),
+        ("chat/replica 4", "'replica' is no lever; did you mean replicas?"),
+        ("chat/downgrade/small 0.5", "chat has no lever downgrade; it has replicas, weight, tenant_cap"),
+        ("chat/replicas/pod-1 4", "replicas has no members; write chat/replicas"),
+        ("chat/tenant_cap 4", "tenant_cap has no member ''; write one of acme, beta/eu behind it"),
+        ("chat/tenant_cap/acne 4", "has no member 'acne'; did you mean acme?"),
+        ("chat/weight 0.5", "says no replica; write chat/weight/REPLICA"),
+        ("chat/replicas 40", "40 is outside min 1 and max 9"),
+        ("chat/replicas nan", "nan is outside"),
+        ("chat/replicas four", "'four' is not a number"),
+        ("chat/replicas 2.5", "2.5 is not a multiple of the quantum 1; write 2 or 3"),
+        ("chat/weight/pod-0 0.555", "0.555 is not a multiple of the quantum 0.01; write 0.55 or 0.56"),
+    ],
+)
+def test_what_cannot_be_pinned_is_refused_with_its_mend(config: Path, words: str, expected: str) -> None:
+    assert expected in refused(config, "pin", *words.split(), "--for", "1h", "--reason", "x")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--for", "2h"), "--reason: is missing"),
+        (("--for", "2h", "--reason", "  "), "--reason: is missing"),
+        (("--reason", "x"), "give either --for 2h or --until"),
+        (("--reason", "x", "--for", "2h", "--until", "2098-01-01"), "give either"),
+        (("--reason", "x", "--until", "2020-01-01"), "is in the past (2020-01-01 00:00:00 UTC)"),
+        (("--reason", "x", "--until", "2h"), "is in the past"),
+        (("--reason", "x", "--until", "soon"), "is not a time"),
+        (("--reason", "x", "--for", "0s"), "is no step"),
+    ],
+)
+def test_a_pin_has_a_reason_and_an_end_that_is_to_come(config: Path, words: tuple[str, ...], expected: str) -> None:
+    assert expected in refused(config, "pin", "chat/replicas", "4", *words)
+
+
+def test_what_is_not_pinned_cannot_be_unpinned(config: Path) -> None:
+    assert "is pinned in the config; remove the pin there" in str(run(config, "unpin", "chat/replicas").exception)
+    assert "is not pinned; pinned are none" in str(run(config, "unpin", "chat/weight/pod-0").exception)
+
+
+def test_a_replica_that_nobody_can_know_is_pinned_with_a_warning(config: Path) -> None:
+    done = run(config, "pin", "chat/weight/pod-0", "0.5", "--for", "1h", "--reason", "canary")
+    assert done.exit_code == 0
+    assert "no replica of chat is in the ledger" in done.stderr
+    assert "the lever is in mode observe, so the pin is not sent" in done.stderr
+
+
+def test_a_pin_of_a_pool_that_left_the_config_is_listed_as_such_and_can_go(config: Path) -> None:
+    run(config, "pin", "chat/weight/pod-0", "0.5", "--for", "1h", "--reason", "canary")
+    text = config.read_text()
+    config.write_text(text.replace("weight: {policy: {kind: pid}}", ""))
+    assert "(command, no such target): canary" in run(config, "pins").stdout
+    assert run(config, "unpin", "chat/weight/pod-0").exit_code == 0
+
+
+def test_mistakes_exit_with_2(config: Path) -> None:
+    done = governor("pin", "chat/replicas", "40", "--for", "1h", "--reason", "x", "--config", config)
+    assert done.returncode == 2
+    assert done.stderr.startswith("governor: chat/replicas: 40 is outside min 1 and max 9; bounds hold for pins too")
