@@ -102,8 +102,19 @@ def update(
     found = _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state, profile)
     if state.shape is not None:  # so that laws can compare replicas whose batches differ
         base, each, least = terms(profile, state.shape, state.kappa)
-        found = replace(found, evidence={**found.evidence, "step_base": base, "step_each": each, "step_least": least})
+        more = {"step_base": base, "step_each": each, "step_least": least, **_kv_tokens(profile, state.shape, state)}
+        found = replace(found, evidence={**found.evidence, **more})
     return found, state
+
+
+def _kv_tokens(profile: Profile, shape: Shape, state: EstimatorState) -> dict[str, float]:
+    """Tokens that the KV cache of one replica holds: by the profile, else as many as the sequences that fill it have.
+    A prefix that they share counts for each of them, so what is measured is rather too much."""
+    if profile.kv_tokens is not None:
+        return {"kv_tokens": profile.kv_tokens}
+    if state.kv_sequences is None:
+        return {}
+    return {"kv_tokens": state.kv_sequences * (shape.prompt + shape.output / 2)}
 
 
 def _assemble(

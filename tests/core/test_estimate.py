@@ -76,6 +76,15 @@ def test_the_tightest_constraint_is_the_operating_point(
     assert found.rate == pytest.approx(found.sequences / (100 * (0.01 + 0.0003 * found.sequences)))
 
 
+def test_the_kv_cache_of_a_replica_is_told_or_measured_or_not_known() -> None:
+    """Ten sequences of 250 tokens on average, in a quarter of the cache."""
+    measured, _ = learn(*[pool(batch=10.0, kv=0.25)] * 3)
+    assert measured.evidence["kv_tokens"] == pytest.approx(10_000.0)
+    told, _ = learn(*[pool(batch=10.0, kv=0.25)] * 3, spec=replace(SPEC, profile=replace(PROFILE, kv_tokens=7000.0)))
+    assert told.evidence["kv_tokens"] == 7000.0
+    assert "kv_tokens" not in learn(pool(kv=0.01))[0].evidence
+
+
 def test_a_kv_signal_alone_is_blind_when_the_engine_is_bound_by_compute() -> None:
     """The WVA lesson: 20 % of the KV cache used, and no room left for latency."""
     made, _ = learn(*[pool(rate=20.0, batch=55.0, kv=0.2)] * 10)
