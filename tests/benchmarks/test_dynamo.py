@@ -143,12 +143,13 @@ def test_the_scale_of_the_model_follows_what_is_measured() -> None:
     planner = law(learn=True)
     state = planner.initial()
     for at in range(0, 75, 15):
-        slow = view(float(at), 2, [(150, 0)] * 2, rates=RATES, itl=0.080)  # 40 ms by the model
+        slow = view(float(at), 2, [(200, 0)] * 2, rates=RATES, itl=0.075)  # 50 ms by the model
         proposal, state = asked(planner, slow, state)
-        assert proposal.value == 2  # 80 ms are not above 80 ms
-    assert state.ratios == pytest.approx((2.0,) * 5)
-    worse = view(75.0, 2, [(160, 0)] * 2, rates=RATES, itl=0.084)
-    assert asked(planner, worse, state)[0].value == 3
+        assert proposal.value == 2
+    assert state.ratios == pytest.approx((1.5,) * 5)
+    slower = view(75.0, 2, [(220, 0)] * 2, rates=RATES, itl=0.081)  # 54 ms by the model
+    assert asked(planner, slower, state)[0].value == 3
+    assert asked(law(), slower, law().initial())[0].value == 2
 
 
 def test_what_is_no_planner_is_refused() -> None:
