@@ -1,0 +1,303 @@
+"""Breaker: takes the slow, failing or stuck replica out of rotation, and lets it back on evidence.
+
+    out at once  errors >= max(20 %, 5 * all others) of >= 20 requests; stuck; a fault of its GPU; errors and slowness
+                 both beyond half of their limits
+    out when     slow_ratio times as slow as its peers, mean over the tokens of the last seconds, and slow for
+    it lasts     `slow_windows` judgements in a row (two, where these are ten seconds apart or more)
+    never        more than max(1, share of the fleet); none for slowness or errors when more than that look bad at
+                 once, or while load is beyond the fleet and the fleet as a whole is slow
+    the way back closed -> open 0 -> probe 0.05 -> ramp 0.25 -> closed 1
+
+Open lasts open_time * 2^k, +-20 % by a hash of the replica's name, where k counts relapses and is forgotten after a
+quiet time. Slow replicas stay open shorter: they still answer, so a probe costs little and tells much. A probe is
+judged by its own latency and errors against those in full rotation. A restart puts a replica on probation. Data that is
+missing neither takes out nor lets back; phases last from when the target has their value. It complements the proxy's
+own outlier detection, which sees errors and not the slow-but-alive.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from statistics import median
+
+from controller.core.group import most_out
+from controller.core.model import Ask, Lever, Proposal, Target, TargetState
+from controller.core.params import Unit, param
+from controller.core.ports import Brief, View
+from controller.core.signals import Signal
+from controller.core.slo import Objective
+from controller.core.why import Why
+from policies.verdict import Verdict, fleet_pace, verdicts
+
+APART = 10.0  # seconds from the first to the newest judgement after which two are enough
+LASTS = 3.0  # the same after which `slow_windows` are, however often it is looked at
+MEMORY = 2.0  # seconds over which slowness is averaged, by tokens: one long prompt blocks few of them
+OVER = 1.5  # times its modelled step time at which the fleet as a whole is slow
+JITTER = 0.2
+SILENT = 60.0  # seconds after which a probe that got no request is given more
+
+
+class Phase(StrEnum):
+    """Where a replica stands."""
+
+    CLOSED = "closed"  # in rotation
+    OPEN = "open"  # out
+    PROBE = "probe"
+    RAMP = "ramp"
+
+
+FACTOR = {Phase.CLOSED: 1.0, Phase.OPEN: 0.0, Phase.PROBE: 0.05, Phase.RAMP: 0.25}
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """One replica: its phase and `since` when, `until` when it stays open (unix seconds); why it went out; `relapses`
+    since the last quiet time; `slow` judgements in a row, the first on a sample taken at `slow_from`; `slowness` its
+    mean over `tokens`, which fade; `judged` when the newest sample that was judged was taken; `restarts` as last
+    told."""
+
+    phase: Phase = Phase.CLOSED
+    since: float = 0.0
+    until: float = 0.0
+    cause: Why = Why.STEADY
+    relapses: int = 0
+    slow: int = 0
+    slow_from: float = 0.0
+    slowness: float = 0.0
+    tokens: float = 0.0
+    judged: float = 0.0
+    restarts: float = 0.0
+
+
+class Breaker:
+    """A breaker for each replica of a pool."""
+
+    levers = (Lever.BREAKER,)
+    reads = frozenset(
+        {
+            Signal.ITL, Signal.TPOT, Signal.TTFT, Signal.RUNNING, Signal.QUEUE_DEPTH, Signal.KV_USAGE,
+            Signal.ERROR_RATIO, Signal.FINISHED_RATE, Signal.STUCK, Signal.OOM_RESTARTS, Signal.CRASH_RESTARTS,
+            Signal.XID_ERRORS,
+        }
+    )  # fmt: skip
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Parameters of the breaker."""
+
+        slow_ratio: float = param("times as slow as its peers at a like batch that are too slow", 2.5, ge=1.5)
+        slow_windows: int = param("judgements in a row, each on new data, that make a replica slow", 3, ge=2)
+        errors: float = param("share of errors that is too much", 0.2, unit=Unit.RATIO, gt=0, le=1)
+        share: float = param(
+            "largest share of the fleet that is out at once; one may always be", 0.2, unit=Unit.RATIO, ge=0, lt=1
+        )
+        open_time: float = param("how long a replica is out the first time", 10.0, unit=Unit.DURATION, gt=0)
+        open_max: float = param("longest time out before it is tried again", 300.0, unit=Unit.DURATION, gt=0)
+        open_max_slow: float = param(
+            "the same for replicas that are only slow: they answer, so a probe costs little", 30.0, unit=Unit.DURATION,
+            gt=0,
+        )  # fmt: skip
+        quiet: float = param("time in rotation after which relapses are forgotten", 600.0, unit=Unit.DURATION, gt=0)
+
+    @dataclass(frozen=True, slots=True)
+    class State:
+        """Health by replica."""
+
+        replicas: Mapping[str, Health] = field(default_factory=dict)
+
+    def __init__(self, config: "Breaker.Config") -> None:
+        for name in ("open_max", "open_max_slow"):
+            if getattr(config, name) < config.open_time:
+                raise ValueError(f"{name}: is shorter than open_time; write {config.open_time:g} s or longer")
+        self.config = config
+
+    def initial(self) -> "Breaker.State":
+        return self.State()
+
+    def propose(
+        self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Breaker.State"
+    ) -> tuple[Sequence[Proposal], "Breaker.State"]:
+        """SET the factor of each replica's phase; AT_MOST what it has where its page was not read."""
+        owners = {target.member: (target, owner) for target, owner in sorted(view.targets.items())}
+        now = view.tick.at
+        health = {name: state.replicas.get(name) or _adopted(owner, now, self) for name, (_, owner) in owners.items()}
+        serving = [name for name, one in health.items() if one.phase is Phase.CLOSED]
+        said = verdicts(view, objectives, owners, serving)
+        health = {name: self._next(name, one, said[name], owners[name][1], now) for name, one in health.items()}
+        room = most_out(len(owners), self.config.share)
+        health = self._within(health, room, now)
+        health, held = self._eject(health, said, room, self._overload(view, brief, serving), now)
+        out = sum(one.phase is not Phase.CLOSED for one in health.values())
+        proposals = [
+            _proposal(target, owner, health[name], said[name], held.get(name), {"out": float(out), "most": float(room)})
+            for name, (target, owner) in owners.items()
+            if owner.accepted is not None
+        ]
+        return tuple(proposals), self.State(health)
+
+    # --- one replica -------------------------------------------------------------------------------------------------
+
+    def _next(self, name: str, one: Health, verdict: Verdict, owner: TargetState, now: float) -> Health:
+        """Its health after this tick, before anybody is taken out."""
+        if not verdict.heard:
+            return one
+        told = verdict.since(one.since)
+        if one.phase is Phase.CLOSED:
+            return self._watched(one, told, now)
+        if one.phase is Phase.OPEN:
+            ready = now >= one.until - 1e-6 and not verdict.stuck
+            return replace(one, phase=Phase.PROBE, since=now) if ready else one
+        if owner.accepted is not None and owner.accepted < FACTOR[one.phase] - 1e-9:
+            return replace(one, since=now)  # it has not got its trickle yet
+        if verdict.stuck or verdict.faulty:
+            return self._open(name, one, Why.STUCK_REPLICA if verdict.stuck else Why.FAULTY_REPLICA, now)
+        if told.failing(self.config.errors, least=1.0) and (told.errors or 0.0) * told.ended >= 2 - 1e-6:
+            return self._open(name, one, Why.FAILING_REPLICA, now)
+        slowness = told.slowness
+        limit = self.config.slow_ratio if one.phase is Phase.RAMP else math.sqrt(self.config.slow_ratio)
+        if slowness is not None and slowness >= limit:
+            return self._open(name, one, Why.SLOW_REPLICA, now)
+        well = slowness is not None or (told.ended >= 3 and not told.errors)
+        if one.phase is Phase.RAMP:
+            return replace(one, phase=Phase.CLOSED, since=now, slow=0, judged=now) if well else one
+        return replace(one, phase=Phase.RAMP, since=now) if well or now - one.since >= SILENT else one
+
+    def _watched(self, one: Health, told: Verdict, now: float) -> Health:
+        """A replica in rotation: counts the judgements by which it is slow, each on data that is new."""
+        if one.relapses and now - one.since >= self.config.quiet:
+            one = replace(one, relapses=0)
+        if told.restarts is not None and told.restarts < one.restarts:
+            one = replace(one, restarts=told.restarts)
+        if told.paced is None or told.slowness is None or told.paced.end <= one.judged + 1e-6:
+            return one
+        kept, new = one.tokens * math.exp(-(told.paced.end - one.judged) / MEMORY), max(told.samples, 1.0)
+        mean = (kept * one.slowness + new * told.slowness) / (kept + new)
+        one = replace(one, slowness=mean, tokens=kept + new, judged=told.paced.end)
+        if told.slowness < math.sqrt(self.config.slow_ratio):
+            return replace(one, slow=0)
+        return replace(one, slow=one.slow + 1, slow_from=one.slow_from if one.slow else told.paced.end)
+
+    def _verdict(self, one: Health, verdict: Verdict) -> Why | None:
+        """Why this replica, in rotation, should be out. None when it should not."""
+        c, told = self.config, verdict.since(one.since)
+        if not verdict.heard:
+            return None
+        if verdict.stuck:
+            return Why.STUCK_REPLICA
+        if verdict.faulty:
+            return Why.FAULTY_REPLICA
+        if told.failing(c.errors):
+            return Why.FAILING_REPLICA
+        if (told.slowness or 0.0) >= max(c.slow_ratio / 2, 1.25) and told.failing(c.errors, 0.5):
+            return Why.FAILING_REPLICA
+        lasts = one.judged - one.slow_from
+        lasting = (one.slow >= c.slow_windows and lasts >= LASTS - 1e-6) or (one.slow >= 2 and lasts >= APART - 1e-6)
+        if lasting and one.slowness >= c.slow_ratio:
+            return Why.SLOW_REPLICA
+        if verdict.restarts is not None and verdict.restarts > one.restarts:
+            return Why.RESTARTED
+        return None
+
+    def _open(self, name: str, one: Health, cause: Why, now: float) -> Health:
+        """Out, for longer each time."""
+        if cause is Why.RESTARTED:
+            return replace(one, phase=Phase.PROBE, since=now, cause=cause, slow=0)
+        cap = self.config.open_max_slow if cause is Why.SLOW_REPLICA else self.config.open_max
+        usual = min(self.config.open_time * 2.0 ** min(one.relapses, 30), cap)
+        until = now + min(usual * (1 + JITTER * (2 * spread(name, one.relapses) - 1)), self.config.open_max)
+        return replace(
+            one, phase=Phase.OPEN, since=now, until=until, cause=cause, relapses=one.relapses + 1, slow=0, tokens=0.0
+        )  # fmt: skip
+
+    # --- the fleet ---------------------------------------------------------------------------------------------------
+
+    def _within(self, health: Mapping[str, Health], room: int, now: float) -> dict[str, Health]:
+        """No more out than may be, also when the fleet has shrunk: who is out longest gets its part of the traffic."""
+        after = dict(health)
+        out = sorted((one.since, name) for name, one in health.items() if one.phase in (Phase.OPEN, Phase.PROBE))
+        for _, name in out[: max(0, len(out) - room)]:
+            after[name] = replace(health[name], phase=Phase.RAMP if room else Phase.CLOSED, since=now)
+        if not room:
+            after = {name: replace(one, phase=Phase.CLOSED) for name, one in after.items()}
+        return after
+
+    def _eject(
+        self, health: Mapping[str, Health], said: Mapping[str, Verdict], room: int, overload: bool, now: float
+    ) -> tuple[dict[str, Health], dict[str, Why]]:
+        """The health after ejections, and why some that look bad were left where they are."""
+        after, held = dict(health), dict[str, Why]()
+        bad: list[tuple[bool, float, str, Why]] = []
+        looks = 0  # bad now, also where it has not lasted yet
+        for name, one in health.items():
+            if one.phase is not Phase.CLOSED:
+                looks += 1
+                continue
+            why, told = self._verdict(one, said[name]), said[name].since(one.since)
+            soft = (told.slowness or 0.0) >= self.config.slow_ratio or told.failing(self.config.errors)
+            looks += soft and not said[name].stuck
+            if why is not None:
+                own = why in (Why.STUCK_REPLICA, Why.FAULTY_REPLICA, Why.RESTARTED)
+                bad.append((not own, -max(told.slowness or 0.0, told.errors or 0.0), name, why))
+        free = room - sum(one.phase is not Phase.CLOSED for one in health.values())
+        for of_fleet, _, name, why in sorted(bad):
+            if of_fleet and (overload or looks > room):
+                held[name] = Why.FLEET_SLOW
+            elif free <= 0:
+                held[name] = Why.EJECTION_CAP
+            else:
+                restarts = said[name].restarts
+                after[name] = self._open(name, health[name], why, now)
+                if restarts is not None:
+                    after[name] = replace(after[name], restarts=restarts)
+                free -= 1
+        return after, held
+
+    def _overload(self, view: View, brief: Brief, serving: Sequence[str]) -> bool:
+        """Whether load is beyond the fleet and most of the fleet is slow or queues: fewer replicas would make it
+        worse."""
+        if brief.left <= 0:
+            return False
+        steps = sorted(fleet_pace(view, serving).values())
+        depths = [view.pool.replicas[n].get(Signal.QUEUE_DEPTH).usable for n in serving if n in view.pool.replicas]
+        queues = sorted(depth for depth in depths if depth is not None)
+        return bool((steps and median(steps) >= OVER) or (queues and median(queues) >= 1.0))
+
+
+def spread(name: str, count: int) -> float:
+    """A number in [0, 1) that depends on the name and the count alone (FNV-1a, then the finaliser of splitmix64), so
+    that replicas that went out together do not come back together."""
+    bits = 0xCBF29CE484222325
+    for byte in f"{name}/{count}".encode():
+        bits = ((bits ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = ((bits ^ (bits >> shift)) * factor) & 0xFFFFFFFFFFFFFFFF
+    return ((bits ^ (bits >> 31)) >> 11) * 2.0**-53
+
+
+def _adopted(owner: TargetState, now: float, law: Breaker) -> Health:
+    """A replica that is seen for the first time. One that is not in full rotation was taken out before this process
+    remembers, so it is let back as any other."""
+    if owner.accepted is None or owner.accepted >= 1.0:
+        return Health()
+    return Health(Phase.OPEN, now, now + law.config.open_time, Why.PROBE)
+
+
+def _proposal(
+    target: Target, owner: TargetState, one: Health, verdict: Verdict, held: Why | None, fleet: Mapping[str, float]
+) -> Proposal:
+    current, value = owner.accepted or 0.0, FACTOR[one.phase]
+    numbers = {
+        "slowness": verdict.slowness, "errors": verdict.errors, "ended": verdict.ended or None,
+        "relapses": float(one.relapses) or None, "ratio": verdict.ratio, "raw": verdict.raw, "first": verdict.first,
+    }  # fmt: skip
+    evidence = {**{name: number for name, number in numbers.items() if number is not None}, **fleet}
+    if not verdict.heard and value >= current:
+        return Proposal(target, Ask.AT_MOST, current, "breaker", Why.MISSING, evidence)
+    if one.phase is Phase.CLOSED:
+        why = held or (Why.WELL_AGAIN if current < value else Why.STEADY)
+    elif one.phase is Phase.OPEN:
+        why = one.cause
+    else:
+        why = Why.RESTARTED if one.cause is Why.RESTARTED else Why.PROBE
+    return Proposal(target, Ask.SET, value, "breaker", why, evidence)

@@ -1,0 +1,154 @@
+"""Verdict: what the readings say about one replica at one tick, against its peers. No memory.
+
+    slow     own step time over the peers' median, where it is slower as it stands too; the time to the first token,
+             over that of peers with a like batch, may raise it by a quarter, and stands for it, halved, where no time
+             per token is told
+    failing  share of errors >= max(limit, 5 * the share of all others), of at least 20 requests that ended
+    stuck    work is there and nothing moved
+
+Times to the first token are mostly those of the longest prompts: on a healthy fleet the mean of a replica is three
+times that of its peers for a minute now and then, where the step time is never twice theirs. A first token within half
+of the tightest promise on it is soon enough, whatever the others do.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controller.core.model import Scope
+from controller.core.ports import View
+from controller.core.reading import Reading
+from controller.core.signals import Signal
+from controller.core.slo import Objective
+from policies import pace
+
+LEAST_ENDED = 20.0  # requests that make a share of errors
+REST = 5.0  # times the share of errors of all others that is far more
+SLOWER = 1.25  # a replica that is hardly slower as it stands is not slow, whatever a model says
+RAISE = 1.25  # what late first tokens may make of a slowness that tokens show
+ALONE = 0.5  # what they count for alone
+SOON = 0.5  # share of a promise on the first token within which none is slow
+LEAST_PROBE = 5.0  # gaps between tokens that tell how a probe fares
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The seconds that a reading is about, unix."""
+
+    begin: float
+    end: float
+
+    def within(self, since: float) -> bool:
+        """Whether at least half of it is later than `since`."""
+        return self.end > since and self.end - max(self.begin, since) >= 0.5 * (self.end - self.begin) - 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`heard` whether the replica's page was read; `ratio` how many times as slow as its peers at its batch and `raw`
+    as it stands, over `paced` and `samples` gaps between tokens; `first` the same of its first tokens; `errors` the
+    share of `ended` requests, over `counted`, and `rest` that of all others; `restarts` of its containers in the
+    window, None where not told."""
+
+    heard: bool
+    ratio: float | None = None
+    raw: float | None = None
+    first: float | None = None
+    paced: Span | None = None
+    samples: float = 0.0
+    errors: float | None = None
+    ended: float = 0.0
+    counted: Span | None = None
+    rest: float = 0.0
+    stuck: bool = False
+    faulty: bool = False
+    restarts: float | None = None
+
+    @property
+    def slowness(self) -> float | None:
+        """How many times as slow as its peers; None where nothing tells."""
+        if self.ratio is None or self.raw is None:
+            return None if self.first is None else ALONE * self.first
+        shown = self.ratio if self.raw >= SLOWER else min(self.ratio, 1.0)
+        return max(shown, min(RAISE * shown, self.first or 0.0))
+
+    def failing(self, limit: float, share: float = 1.0, least: float = LEAST_ENDED) -> bool:
+        """Whether the share of errors is beyond `share` of the limit."""
+        if self.errors is None or self.ended < least:
+            return False
+        return self.errors >= share * max(limit, REST * self.rest)
+
+    def since(self, moment: float) -> "Verdict":
+        """The same without what is mostly about the time before `moment`, unix seconds."""
+        said = self
+        if self.paced is not None and not self.paced.within(moment):
+            said = replace(said, ratio=None, raw=None, first=None, paced=None)
+        if self.counted is not None and not self.counted.within(moment):
+            said = replace(said, errors=None, ended=0.0, counted=None)
+        return said
+
+
+def verdicts(
+    view: View, objectives: Sequence[Objective], names: Collection[str], serving: Collection[str]
+) -> dict[str, Verdict]:
+    """Of each of `names`; `serving` are those in full rotation, against whom all are compared."""
+    found = pace.paces(view)
+    probes = {**pace.paces(view, least=LEAST_PROBE), **found}
+    modelled = pace.known(view)
+    soon = SOON * min((o.target for o in objectives if o.signal is Signal.TTFT), default=0.0)
+    ends = {name: ended(scope) for name, scope in view.pool.replicas.items()}
+    all_failed = sum(share * count for share, count in ends.values())
+    all_ended = sum(count for _, count in ends.values())
+    out = {}
+    for name in sorted(names):
+        scope = view.pool.replicas.get(name)
+        if scope is None:
+            out[name] = Verdict(heard=False)
+            continue
+        # What is out gets few requests, so less must be enough to judge it by.
+        mine = found if name in serving else probes
+        told = pace.against(name, {**found, **({name: mine[name]} if name in mine else {})}, serving, modelled=modelled)
+        share, count = ends[name]
+        others = all_ended - count
+        out[name] = _verdict(scope, told, mine.get(name), soon)
+        if count:
+            rest = max(0.0, all_failed - share * count) / others if others > 0 else 0.0
+            span = _span(view.tick.at, scope.get(Signal.ERROR_RATIO))
+            out[name] = replace(out[name], errors=share, ended=count, counted=span, rest=rest)
+    return out
+
+
+def ended(scope: Scope) -> tuple[float, float]:
+    """Share of errors and requests that ended."""
+    reading = scope.get(Signal.ERROR_RATIO)
+    if reading.usable is None or not reading.count:
+        return 0.0, 0.0
+    return min(max(reading.usable, 0.0), 1.0), reading.count
+
+
+def fleet_pace(view: View, serving: Collection[str]) -> Mapping[str, float]:
+    """Step time over what the model says, by replica of `serving`; empty where there is no model."""
+    return {name: one.own for name, one in pace.paces(view).items() if name in serving} if pace.known(view) else {}
+
+
+def _verdict(scope: Scope, told: pace.Against | None, mine: pace.Pace | None, soon: float) -> Verdict:
+    heard = any(
+        scope.get(signal).usable is not None for signal in (Signal.RUNNING, Signal.QUEUE_DEPTH, Signal.KV_USAGE)
+    )
+    known = [r for s in (Signal.OOM_RESTARTS, Signal.CRASH_RESTARTS) if (r := scope.get(s).usable) is not None]
+    first = told.first if told is not None and mine is not None and (mine.first or 0.0) > soon else None
+    return Verdict(
+        heard,
+        told.ratio if told is not None else None,
+        told.raw if told is not None else None,
+        first,
+        Span(mine.since, mine.read) if mine is not None else None,
+        mine.samples if mine is not None else 0.0,
+        stuck=bool(scope.get(Signal.STUCK).usable),
+        faulty=bool(scope.get(Signal.XID_ERRORS).usable),
+        restarts=sum(known) if known else None,
+    )
+
+
+def _span(now: float, reading: Reading) -> Span:
+    end = now - (reading.age or 0.0)
+    return Span(end - (reading.window or 0.0), end)

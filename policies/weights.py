@@ -1,0 +1,245 @@
+"""Weights: each replica gets the share of traffic that it can serve.
+
+    w    = capacity * exp(-g * ln(pace / median pace)),  the largest scaled to 1, none below `floor`
+    g    = min(gain, 0.5 * (1 - rho) / rho),  rho = demand / what is carried
+
+Pace is seconds per token over what the step-time model says for the replica's batch (``policies.pace``), smoothed over
+`smooth` in the logarithm, 0 within the dead band. At high load latency answers to a shift of load by rho/(1 - rho)
+times as much, so g falls with it and the loop gain stays below a half. A new replica gets its share over
+`slow_start`; the weight is the lower of the two factors, never their product. A weight moves by `slew` of a full share
+a tick at most.
+
+A move that costs cache hits (the pool's hit rate falls beyond its noise after it, with the same replicas) is undone
+once, and the weights rest for `rest`. Behind a router that balances load itself weights stay at 1, because the two
+would pull at the same rope. A replica whose data is missing keeps its weight. Which replica Kubernetes will take away
+is known to nobody beforehand, so weights do not drain it; its own termination does.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from controller.core.model import Ask, Lever, Proposal, Target
+from controller.core.params import Unit, param
+from controller.core.ports import Brief, View
+from controller.core.signals import Signal
+from controller.core.slo import Objective
+from controller.core.why import Why
+from policies.pace import known, paces
+
+ROUTERS = ("weighted", "load_aware")
+LOOP = 0.5  # what g * rho / (1 - rho) may be
+MOVED = 0.05  # of a full share: what counts as a move that the cache can feel
+LEAST_NOISE = 0.03  # of the hit rate
+NOISE = 3.0  # times the mean deviation
+CACHE_TIME = 60.0  # seconds over which the hit rate and its noise are averaged
+SETTLE = 90.0  # seconds after which a move shows in the hit rate
+SIMILAR = 0.35  # share by which batches may differ where there is no model
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One replica: `since` when it was first seen, unix seconds (None: it was there at the start), and its smoothed
+    ln(pace / median), None before there is one."""
+
+    since: float | None = None
+    pace: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move of ours that the cache has not answered to yet: the weights before it, when it was made, and the hit rate
+    and its mean deviation then."""
+
+    at: float
+    before: Mapping[str, float]
+    hit: float
+    noise: float
+
+
+class Weights:
+    """Weights of the replicas of a pool."""
+
+    levers = (Lever.WEIGHT,)
+    reads = frozenset({Signal.ITL, Signal.TPOT, Signal.RUNNING, Signal.PREFIX_HIT_RATE})
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Parameters of the weights."""
+
+        router: str = param(
+            "`weighted` (round robin, random, hashing: follows weights alone) or `load_aware` (balances load itself: "
+            "weights stay neutral)", "weighted",
+        )  # fmt: skip
+        gain: float = param("largest g: 1 gives a replica that is twice as slow half a share", 1.0, gt=0, le=2)
+        capacity: dict[str, float] = param(
+            "capacity of the replicas by role, else by zone, relative to each other; 1 where it is not named", {}
+        )
+        dead_band: float = param("|ln(pace / median)| below which nothing moves", 0.1, ge=0, le=1)
+        smooth: float = param("smoothing of the pace", 60.0, unit=Unit.DURATION, ge=0)
+        slew: float = param("largest change of a weight in one tick, of a full share", 0.2, gt=0, le=1)
+        floor: float = param("smallest weight, of a full share", 0.05, gt=0, le=1)
+        slow_start: float = param(
+            "how long a new replica takes to get its full share; 0 is off", 120.0, unit=Unit.DURATION, ge=0
+        )
+        rest: float = param("how long weights rest after a move that cost cache hits", 900.0, unit=Unit.DURATION, ge=0)
+
+    @dataclass(frozen=True, slots=True)
+    class State:
+        """`members` by name; `at` the last tick; `hit` and `noise` mean and mean deviation of the pool's hit rate; the
+        `move` that is judged; `resting` until when, unix seconds."""
+
+        members: Mapping[str, Member] = field(default_factory=dict)
+        at: float | None = None
+        hit: float | None = None
+        noise: float = 0.0
+        move: Move | None = None
+        resting: float = 0.0
+
+    def __init__(self, config: "Weights.Config") -> None:
+        if config.router not in ROUTERS:
+            raise ValueError(f"router: unknown router {config.router!r}; write one of {', '.join(ROUTERS)}")
+        for name, value in sorted(config.capacity.items()):
+            if not 0 < value < math.inf:
+                raise ValueError(f"capacity: {name} has {value:g}; write a number above 0")
+        self.config = config
+
+    def initial(self) -> "Weights.State":
+        return self.State()
+
+    def propose(
+        self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Weights.State"
+    ) -> tuple[Sequence[Proposal], "Weights.State"]:
+        """SET the weight of each replica; AT_MOST what it has where its pace or the load is not known."""
+        current = {t.member: owner.accepted for t, owner in sorted(view.targets.items()) if owner.accepted is not None}
+        targets = {t.member: t for t in view.targets}
+        if self.config.router == "load_aware" or len(targets) < 2:
+            why = Why.ROUTER_BALANCES if self.config.router == "load_aware" else Why.STEADY
+            return tuple(Proposal(targets[n], Ask.SET, 1.0, "weights", why) for n in current), self.State()
+        state = self._learn(view, targets, state)
+        state, undo = self._cost(view, current, state)
+        if undo is not None:
+            back = [
+                Proposal(targets[n], Ask.SET, undo.get(n, w), "weights", Why.HIT_RATE_LOST) for n, w in current.items()
+            ]
+            return tuple(back), state
+        gain = self._gain(view, brief)
+        wishes = self._wishes(view, state, gain) if view.tick.at >= state.resting else {}
+        proposals = [
+            self._one(targets[name], weight, wishes.get(name), gain, view, state) for name, weight in current.items()
+        ]
+        moved = max((abs(p.value - current[p.target.member]) for p in proposals if p.ask is Ask.SET), default=0.0)
+        if moved >= MOVED and state.move is None and state.hit is not None:
+            state = replace(state, move=Move(view.tick.at, current, state.hit, state.noise))
+        return tuple(proposals), state
+
+    # --- what is wanted ----------------------------------------------------------------------------------------------
+
+    def _one(
+        self, target: Target, weight: float, wish: float | None, gain: float, view: View, state: "Weights.State"
+    ) -> Proposal:
+        member = state.members[target.member]
+        ramp = self._ramp(member, view.tick.at)
+        evidence = {"ramp": ramp, "gain": gain}
+        if member.pace is not None:
+            evidence = {"pace": math.exp(member.pace), **evidence}
+        if wish is not None:
+            evidence["share"] = wish
+        if ramp < 1.0 and (wish is None or ramp <= wish):
+            # It has no share yet that could be cut too fast.
+            return Proposal(target, Ask.SET, _round(max(ramp, self.config.floor)), "weights", Why.SLOW_START, evidence)
+        if wish is None:
+            why = Why.HIT_RATE_LOST if view.tick.at < state.resting else Why.MISSING
+            return Proposal(target, Ask.AT_MOST, weight, "weights", why, evidence)
+        slew = self.config.slew
+        value = _round(min(max(wish, weight - slew), weight + slew))
+        return Proposal(target, Ask.SET, value, "weights", Why.STEADY if value == weight else Why.PACE, evidence)
+
+    def _wishes(self, view: View, state: "Weights.State", gain: float) -> dict[str, float]:
+        """The weight of every replica whose pace is known, the largest 1."""
+        raw = {}
+        for name, member in sorted(state.members.items()):
+            if member.pace is None or not self._told(view, name):
+                continue
+            off = math.copysign(max(abs(member.pace) - self.config.dead_band, 0.0), member.pace)
+            raw[name] = self._capacity(view, name) * math.exp(-gain * off)
+        largest = max(raw.values(), default=1.0)
+        return {name: max(value / largest, self.config.floor) for name, value in raw.items()}
+
+    def _told(self, view: View, name: str) -> bool:
+        scope = view.pool.replicas.get(name)
+        return scope is not None and scope.get(Signal.RUNNING).trusted
+
+    def _capacity(self, view: View, name: str) -> float:
+        for label in (view.pool.roles.get(name), view.pool.zones.get(name)):
+            if label is not None and label in self.config.capacity:
+                return self.config.capacity[label]
+        return 1.0
+
+    def _gain(self, view: View, brief: Brief) -> float:
+        """0 at full load and beyond, and where the load is not known."""
+        balance = brief.balance
+        if balance.carried <= 0 or view.estimate.demand is None:
+            return 0.0
+        rho = max(balance.demand / balance.carried, 0.0)
+        if rho >= 1:
+            return 0.0
+        return min(self.config.gain, LOOP * (1 - rho) / rho) if rho > 0 else self.config.gain
+
+    def _ramp(self, member: Member, now: float) -> float:
+        if member.since is None or self.config.slow_start <= 0:
+            return 1.0
+        return min(max((now - member.since) / self.config.slow_start, 0.0), 1.0)
+
+    # --- what is learned ---------------------------------------------------------------------------------------------
+
+    def _learn(self, view: View, names: Mapping[str, Target], state: "Weights.State") -> "Weights.State":
+        """Members as they are now, their paces, and the hit rate."""
+        now, first = view.tick.at, state.at is None
+        gone = now - state.at if state.at is not None else 0.0
+        seen = self._ratios(view)
+        members = {}
+        for name in sorted(names):
+            member = state.members.get(name) or Member(None if first else now)
+            if name in seen:
+                gain = gone / (self.config.smooth + gone) if self.config.smooth + gone > 0 else 1.0
+                pace = seen[name] if member.pace is None else member.pace + gain * (seen[name] - member.pace)
+                member = replace(member, pace=pace)
+            members[name] = member
+        move = state.move if members.keys() == state.members.keys() else None  # a cold cache would be blamed on it
+        hit, noise = state.hit, state.noise
+        reading = view.pool.get(Signal.PREFIX_HIT_RATE)
+        if reading.trusted and reading.value is not None:
+            gain = gone / (CACHE_TIME + gone)
+            before = reading.value if hit is None else hit
+            noise += gain * (abs(reading.value - before) - noise)
+            hit = before + gain * (reading.value - before)
+        return replace(state, members=members, at=now, hit=hit, noise=noise, move=move)
+
+    def _ratios(self, view: View) -> dict[str, float]:
+        """ln(pace / median) of the replicas that can be compared."""
+        found = paces(view)
+        if not known(view) and found:
+            usual = median(one.batch for one in found.values())
+            found = {n: one for n, one in found.items() if abs(one.batch - usual) <= SIMILAR * max(one.batch, usual)}
+        if len(found) < 2:
+            return {}
+        middle = median(one.own for one in found.values())
+        return {name: math.log(one.own / middle) for name, one in found.items()}
+
+    def _cost(
+        self, view: View, current: Mapping[str, float], state: "Weights.State"
+    ) -> tuple["Weights.State", Mapping[str, float] | None]:
+        """Judges the last move once it has settled. Returns the weights to go back to, where it cost cache hits."""
+        move, hit, now = state.move, state.hit, view.tick.at
+        if move is None or hit is None or now - move.at < SETTLE:
+            return state, None
+        state = replace(state, move=None)
+        if hit >= move.hit - max(LEAST_NOISE, NOISE * move.noise):
+            return state, None
+        return replace(state, resting=now + self.config.rest), move.before
+
+
+def _round(value: float) -> float:
+    return round(value, 2)
