@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controller.core import group, guards, relief
+from controller.core import group, guards, hindsight, joint, relief
 from controller.core.fleet import FleetHold, share
 from controller.core.guards import GuardState
+from controller.core.hindsight import Hindsight
 from controller.core.merge import Merged, merge
 from controller.core.model import Ask, Decision, Lever, Mode, Plan, Proposal, Snapshot, Step, Target, TargetState
 from controller.core.ports import Balance, Brief, Estimate, Policy, View
@@ -23,17 +24,18 @@ from controller.core.why import Why
 
 UNREAD = TargetState(accepted=None, error="not read")
 FORGET = 900.0  # seconds after which the memory of a member that is gone is dropped
-_UNLEARNED, _UNGUARDED = Estimate(), GuardState()
+_UNLEARNED, _UNGUARDED, _UNSEEN = Estimate(), GuardState(), Hindsight()
 
 
 @dataclass(frozen=True, slots=True)
 class DecideState:
-    """Memory of deciding: policy state by "pool/lever", guard state by target, and the hold of the
-    fleet guard."""
+    """Memory of deciding: policy state by "pool/lever", guard state by target, the hold of the fleet guard, and by pool
+    what came of the last actions."""
 
     policies: Mapping[str, Any] = field(default_factory=dict)
     guards: Mapping[Target, GuardState] = field(default_factory=dict)
     fleet: FleetHold | None = None
+    hindsight: Mapping[str, Hindsight] = field(default_factory=dict)
 
 
 def decide(
@@ -50,15 +52,19 @@ def decide(
     guard_states = dict(state.guards)
     decisions: dict[Target, Decision] = {}
     levers: dict[Target, LeverRules] = {}
+    past: dict[str, Hindsight] = {}
+    cases: dict[Target, guards.Case] = {}
     members = _members(snapshot, rules)
     known = relief.Known(snapshot, estimates)
     for pool in relief.senders_first(rules.pools):
         estimate = estimates.get(pool.pool, _UNLEARNED)
         balance = relief.balance(pool, snapshot, estimate, known)
         left = relief.wanted(balance)
+        seen = hindsight.look(pool, snapshot, estimate, balance, state.hindsight.get(pool.pool, _UNSEEN))
+        past[pool.pool] = seen
         for lever in pool.levers:
             targets = members.get((pool.pool, lever.lever)) or tuple(t for t in pool.targets if t.lever == lever.lever)
-            work = _Rung(pool, lever, targets, snapshot, estimate, balance, ledger_ok)
+            work = _Rung(pool, lever, targets, snapshot, estimate, balance, seen, ledger_ok)
             key = f"{pool.pool}/{lever.lever}"
             proposals, policy_states[key] = work.propose(policies.get(key), left, policy_states.get(key))
             made: dict[Target, Decision] = {}
@@ -67,19 +73,60 @@ def decide(
                     guard_states.get(target, _UNGUARDED), lever, work.state(target), snapshot.tick.at
                 )
                 made[target], guard_states[target] = work.decide(target, proposals.get(target, ()), guard_state)
+            cases.update(work.cases)
             # Bounds before what is shared, so that what a minimum adds is shared too; and after it: they are last.
             made = {target: _bound(decision, lever) for target, decision in group.keep_in(made, lever).items()}
+            if not seen.effect.counts(lever.lever, snapshot.tick.at):
+                made = {target: _without_effect(decision, lever) for target, decision in made.items()}
             decisions.update(made)
             levers.update(dict.fromkeys(made, lever))
             stands = {t.member: value for t, d in made.items() if (value := _stands(d)) is not None}
-            left = max(0.0, left - relief.given(lever, stands, pool, estimate, balance))
+            if seen.effect.counts(lever.lever, snapshot.tick.at):
+                left = max(0.0, left - relief.given(lever, stands, pool, estimate, balance))
             if lever.lever is Lever.DOWNGRADE:
                 known.charge(pool, {t.member: d for t, d in made.items() if _moves(d)}, balance)
     positions = {target: held.position[1] for target, held in guard_states.items() if held.position is not None}
-    shared, hold = share(decisions, rules, positions, snapshot.tick.at, state.fleet)
+    facts = _facts(rules, snapshot, estimates, cases)
+    shared, hold = share(joint.size(decisions, rules, facts), rules, positions, snapshot.tick.at, state.fleet)
+    shared = joint.restrain(shared, rules, facts)
     final = tuple(_finish(shared[target], levers[target], snapshot.tick.at) for target in sorted(shared))
     plan = Plan(snapshot.tick.at, final, sentence(final, holding=hold is not None))
-    return plan, DecideState(policy_states, _remembered(guard_states, decisions, snapshot.tick.at), hold)
+    return plan, DecideState(policy_states, _remembered(guard_states, decisions, snapshot.tick.at), hold, past)
+
+
+def _facts(
+    rules: FleetRules, snapshot: Snapshot, estimates: Mapping[str, Estimate], cases: Mapping[Target, guards.Case]
+) -> joint.Facts:
+    """What is to be known of pools that are sized together."""
+    named = {name for pair in rules.pairs for name in (pair.prefill, pair.decode)}
+    named |= {name for group_ in rules.variants for name in group_.cost}
+    of = {pool.pool: pool for pool in rules.pools if pool.pool in named}
+    owners = {name: snapshot.targets.get(Target(name, Lever.REPLICAS), UNREAD) for name in of}
+    lever = {name: pool.of(Target(name, Lever.REPLICAS)) for name, pool in of.items()}
+    now = snapshot.tick.at
+
+    def guarded(target: Target, wish: float) -> float:
+        case = cases.get(target)
+        return guards.run(case, wish)[0] if case is not None else wish
+
+    return joint.Facts(
+        serving={
+            n: min(o.accepted or 0.0, o.accepted or 0.0 if o.ready is None else o.ready) for n, o in owners.items()
+        },
+        least={name: one.limits.min for name, one in lever.items()},
+        most={name: one.limits.max for name, one in lever.items()},
+        rate={name: estimates.get(name, _UNLEARNED).unit_rate for name in of},
+        awaited={n: not any(now - p.since >= lever[n].give_up for p in o.pending) for n, o in owners.items()},
+        guarded=guarded,
+    )
+
+
+def _without_effect(decision: Decision, lever: LeverRules) -> Decision:
+    """Says that nothing came of this lever, where it does something: what it relieves is not counted on."""
+    if decision.final is None or decision.final == neutral(lever):
+        return decision
+    step = Step("effect", decision.final, decision.final, Why.NO_EFFECT)
+    return replace(decision, steps=(*decision.steps, step))
 
 
 def _members(snapshot: Snapshot, rules: FleetRules) -> dict[tuple[str, Lever], tuple[Target, ...]]:
@@ -121,12 +168,14 @@ class _Rung:
 
     def __init__(
         self, pool: PoolRules, lever: LeverRules, targets: Sequence[Target], snapshot: Snapshot, estimate: Estimate,
-        balance: Balance, ledger_ok: bool,
+        balance: Balance, seen: Hindsight, ledger_ok: bool,
     ) -> None:  # fmt: skip
         self.pool, self.lever, self.targets = pool, lever, targets
         self.snapshot, self.estimate, self.balance = snapshot, estimate, balance
+        self.seen, self.gain = seen, seen.gain(lever.lever)
         self.ledger_ok = ledger_ok
         self.broken = ""
+        self.cases: dict[Target, guards.Case] = {}
 
     def state(self, target: Target) -> TargetState:
         return self.snapshot.targets.get(target, UNREAD)
@@ -140,7 +189,7 @@ class _Rung:
             self.snapshot.tick, readings, {t: self._without_given_up(t) for t in self.targets},
             dict.fromkeys(self.targets, self.lever.limits), self.estimate, self.pool.tenants, self.pool.classes,
         )  # fmt: skip
-        brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon)
+        brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.gain)
         try:
             proposals, after = policy.propose(
                 view, self.pool.objectives, brief, policy.initial() if state is None else state
@@ -178,13 +227,18 @@ class _Rung:
         wish = current if merged.value is None else merged.value
         case = guards.Case(
             rules, now, self.snapshot.pools.get(self.pool.pool), owner, self.estimate, state, current,
-            self.pool.window, self.ledger_ok, target.member,
+            self.pool.window, self.ledger_ok, target.member, self.gain,
         )  # fmt: skip
         asked = Step(merged.by, current, wish, merged.why)
         held: tuple[Step, ...] = ()
         value = sought = wish
         if merged.why != Why.PIN:
-            value, held, sought = guards.run(case, wish)
+            safe = self.seen.effect.undone(target, wish, now.at)
+            value, held, sought = guards.run(case, safe, undo=safe != wish)
+            if safe != wish:
+                held = (Step("effect", wish, safe, Why.UNDO), *held)
+            if rules.lever is Lever.REPLICAS:
+                self.cases[target] = case
         steps = (asked, *held) if wish != current or held else ()
         if self.broken:
             steps = (Step("policy", current, current, Why.POLICY_ERROR, self.broken), *steps)

@@ -96,9 +96,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Values to go back to, until when they stand, and from when on the lever may be undone again; unix seconds."""
+    """Values before and after what did harm, until when the first stand, and from when on the lever may be undone
+    again; unix seconds."""
 
-    values: Mapping[Target, float]
+    values: Mapping[Target, tuple[float, float]]
     until: float
     again: float
 
@@ -119,10 +120,13 @@ class PoolEffect:
         """Whether the relief of this lever may be counted on."""
         return self.passed_over.get(lever, -math.inf) <= at
 
-    def undo(self, target: Target, at: float) -> float | None:
-        """The value that an undo puts back."""
+    def undone(self, target: Target, wish: float, at: float) -> float:
+        """The wish, no further in the direction that did harm than the value before; the other direction is free."""
         held = self.undos.get(target.lever)
-        return held.values.get(target) if held is not None and at < held.until else None
+        if held is None or at >= held.until or target not in held.values:
+            return wish
+        before, after = held.values[target]
+        return min(wish, before) if after > before else max(wish, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,8 @@ def watch(seen: Seen, state: PoolEffect) -> tuple[PoolEffect, tuple[Finding, ...
     samples = tuple(s for s in samples if s.at > seen.at - span - 1e-6)
     trials, found = dict[Lever, Trial](), []
     for lever, trial in state.trials.items():
+        if lever not in seen.rules:
+            continue  # it does not act any more
         kept = _settle(trial, lever, seen)
         finding = _judge(kept, lever, seen, samples, span)
         if finding is None:
@@ -344,10 +350,10 @@ def _conclude(
     )
 
 
-def _undoing(trial: Trial, lever: Lever, seen: Seen) -> dict[Target, float]:
-    """The values that the action changed, as they were; of replicas only those that were taken away."""
+def _undoing(trial: Trial, lever: Lever, seen: Seen) -> dict[Target, tuple[float, float]]:
+    """The values that the action changed, as they were and are; of replicas only those that were taken away."""
     return {
-        t: v for t, v in sorted(trial.before.items())
+        t: (v, seen.values[t]) for t, v in sorted(trial.before.items())
         if t.lever is lever and t in seen.values and seen.values[t] != v
         and (lever is not Lever.REPLICAS or v > seen.values[t])
     }  # fmt: skip

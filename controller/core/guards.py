@@ -1,8 +1,8 @@
 """Guards: what stands between a wish and a value that is sent. Fixed order; each leaves a step only when it changed
 something; each relaxing move needs evidence, no protecting move does.
 
-    not due -> evidence (stale, missing, waiting, N-1) -> stabilise -> in flight -> promises -> cooldown -> rate ->
-    group -> bounds
+    not due -> evidence (stale, missing, waiting, N-1) -> stabilise -> damped -> in flight -> promises -> cooldown ->
+    rate -> group -> bounds
 
 Work that waits, safety at N-1, capacity on its way and broken promises speak about replicas alone: a cap must be able
 to rise while requests wait behind it. The group guards need all targets of a lever or of the tick and are applied by
@@ -42,7 +42,8 @@ class GuardState:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a guard looks at. `member` names the replica or tenant whose value it is."""
+    """What a guard looks at. `member` names the replica or tenant whose value it is; `gain` is below 1 after the lever
+    was seen to swing by itself."""
 
     rules: LeverRules
     tick: Tick
@@ -54,6 +55,7 @@ class Case:
     window: float
     ledger_ok: bool = True
     member: str = ""
+    gain: float = 1.0
 
     def relaxing(self, value: float) -> bool:
         return value < self.current if self.rules.relax_down else value > self.current
@@ -63,16 +65,18 @@ Guard = Callable[[Case, float], tuple[float, Why, str]]
 KEEP = Why.STEADY
 
 
-def run(case: Case, wish: float, *, by: str = "guard") -> tuple[float, tuple[Step, ...], float]:
-    """Apply all guards but group and bounds to the wish. Also returns what was sought: the wish after the doubts about
-    it and before its timing, which is what stabilising remembers."""
+def run(
+    case: Case, wish: float, *, by: str = "guard", undo: bool = False
+) -> tuple[float, tuple[Step, ...], float]:  # fmt: skip
+    """Apply all guards but group and bounds to the wish, or those that an undo passes. Also returns what was sought:
+    the wish after the doubts about it and before its timing, which is what stabilising remembers."""
     if wish == case.current:
         return wish, (), wish  # no guard has anything to say about what stays; most targets of most ticks do
     value, steps = wish, []
     # A doubt holds for its moment. What stabilising remembers is what would have been safe: else a request that waits
     # at one scrape in a hundred would keep a large pool up all night.
     sought, _, _ = consolidation(case, wish)
-    for guard in _REPLICAS if case.rules.lever is Lever.REPLICAS else _OTHERS:
+    for guard in _UNDO if undo else _REPLICAS if case.rules.lever is Lever.REPLICAS else _OTHERS:
         after, why, detail = guard(case, value)
         if after != value:
             steps.append(Step(by, value, after, why, detail))
@@ -229,14 +233,27 @@ def consolidation(case: Case, value: float) -> tuple[float, Why, str]:
 
 def stabilise(case: Case, value: float) -> tuple[float, Why, str]:
     """Follow the most protective wish of the recent past, but never past the current value: stabilising must not turn a
-    relaxation into its opposite."""
+    relaxation into its opposite. A lever that swings by itself looks back further."""
     if not case.relaxing(value) or case.rules.stabilise <= 0:
         return value, KEEP, ""
-    start = case.tick.at - case.rules.stabilise - 1e-6
+    start = case.tick.at - case.rules.stabilise / case.gain - 1e-6
     recent = [wish for at, wish in case.state.wishes if at >= start]
+    detail = f"over {case.rules.stabilise / case.gain:.0f} s"
     if case.rules.relax_down:
-        return min(case.current, max([value, *recent])), Why.STABILISE, f"over {case.rules.stabilise:.0f} s"
-    return max(case.current, min([value, *recent])), Why.STABILISE, f"over {case.rules.stabilise:.0f} s"
+        return min(case.current, max([value, *recent])), Why.STABILISE, detail
+    return max(case.current, min([value, *recent])), Why.STABILISE, detail
+
+
+def damped(case: Case, value: float) -> tuple[float, Why, str]:
+    """A lever that swings by itself relaxes by a part of the way, and by one quantum at least: what is left of a small
+    step must not be lost."""
+    if case.gain >= 1.0 or not case.relaxing(value):
+        return value, KEEP, ""
+    quantum, way = case.rules.limits.quantum, abs(value - case.current)
+    part = way * case.gain
+    if quantum > 0:
+        part = min(way, max(quantum, math.floor(part / quantum + 1e-9) * quantum))
+    return case.current + math.copysign(part, value - case.current), Why.DAMPED, f"by {case.gain:.0%} of the way"
 
 
 def in_flight(case: Case, value: float) -> tuple[float, Why, str]:
@@ -290,9 +307,11 @@ def rate(case: Case, value: float) -> tuple[float, Why, str]:
 
 
 _REPLICAS: tuple[Guard, ...] = (
-    not_due, protect_only, evidence, consolidation, stabilise, in_flight, promises, cooldown, rate,
+    not_due, protect_only, evidence, consolidation, stabilise, damped, in_flight, promises, cooldown, rate,
 )  # fmt: skip
-_OTHERS: tuple[Guard, ...] = (not_due, protect_only, evidence, stabilise, in_flight, cooldown, rate)
+_OTHERS: tuple[Guard, ...] = (not_due, protect_only, evidence, stabilise, damped, in_flight, cooldown, rate)
+# What an undo passes: it was judged on a window of evidence, so it does not wait for one more.
+_UNDO: tuple[Guard, ...] = (protect_only, evidence, cooldown, rate)
 
 
 def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float) -> GuardState:
@@ -313,7 +332,7 @@ def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float
 def remember(case: Case, sought: float) -> GuardState:
     """Next state after deciding: what was sought, and when a slow lever is due again."""
     at, rules = case.tick.at, case.rules
-    wishes = tuple((t, w) for t, w in case.state.wishes if t >= at - rules.stabilise - 1e-6)
+    wishes = tuple((t, w) for t, w in case.state.wishes if t >= at - rules.stabilise / case.gain - 1e-6)
     due = at + rules.every if rules.every and at >= case.state.due - 1e-6 else case.state.due
     short = (case.state.short_since or at) if _short(case) is not None else None
     return GuardState((*wishes, (at, sought)), case.state.changes, case.state.position, due, short)

@@ -112,7 +112,8 @@ def _recover(state: OscillationState, at: float, dead_time: float) -> float:
     if state.at is None or state.swings:
         return state.gain
     gone = min(max(0.0, at - state.at), dead_time)
-    return 1.0 - (1.0 - state.gain) * math.exp(-gone / (RECOVERY * dead_time))
+    lost = (1.0 - state.gain) * math.exp(-gone / (RECOVERY * dead_time))
+    return 1.0 - lost if lost > 0.01 else 1.0
 
 
 def _remember(cells: tuple[Cell, ...], at: float, drive: float, width: float) -> tuple[Cell, ...]:

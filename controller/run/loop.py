@@ -168,6 +168,7 @@ class ControlLoop:
             previous.state,
             policies={k: s for k, s in previous.state.policies.items() if k in same},
             guards={t: s for t, s in previous.state.guards.items() if (t.pool, t.lever) in levers},
+            hindsight={p: s for p, s in previous.state.hindsight.items() if p in pools},
         )
         self.hands.adopt(previous.hands)
 
@@ -274,5 +275,6 @@ def encode_states(decided: DecideState, learned: Mapping[str, estimate.Estimator
         "policies": {key: codec.encode(state) for key, state in decided.policies.items() if state is not None},
         "guards": {str(target): codec.encode(state) for target, state in decided.guards.items()},
         "fleet": codec.encode(decided.fleet) if decided.fleet is not None else None,
+        "hindsight": {pool: codec.encode(seen) for pool, seen in decided.hindsight.items()},
         "learned": {pool: codec.encode(state) for pool, state in learned.items()},
     }

@@ -18,6 +18,7 @@ from controller.core.decide import DecideState
 from controller.core.estimate import EstimatorState
 from controller.core.fleet import FleetHold
 from controller.core.guards import GuardState
+from controller.core.hindsight import Hindsight
 from controller.core.model import Decision, Outcome, Target
 from controller.core.ports import Policy
 from controller.core.why import Why
@@ -124,7 +125,8 @@ def restore(
     guards = {codec.target_of(text): codec.decode(GuardState, data) for text, data in states["guards"].items()}
     learned = {pool: codec.decode(EstimatorState, data) for pool, data in states["learned"].items()}
     fleet = codec.decode(FleetHold, states["fleet"]) if states["fleet"] is not None else None
-    return DecideState(policies, guards, fleet), learned
+    seen = {pool: codec.decode(Hindsight, data) for pool, data in states.get("hindsight", {}).items()}
+    return DecideState(policies, guards, fleet, seen), learned
 
 
 def _take_memory(loop: ControlLoop, text: str, head: Plain) -> None:

@@ -190,14 +190,14 @@ def test_a_lever_that_makes_it_worse_is_undone_once_and_not_again() -> None:
     plant = Plant(works=0.0, harm=6.0).run(240).run(240, sent=0.3)
 
     assert plant.verdicts == [Verdict.HARMFUL]
-    assert plant.state.undo(SENT, plant.at) == 0.0
-    assert plant.state.undo(CAP, plant.at) is None
+    assert plant.state.undone(SENT, 0.5, plant.at) == 0.0
+    assert plant.state.undone(CAP, 3.0, plant.at) == 3.0
 
     plant.run(240, sent=0.0).run(240, sent=0.3)
 
     assert plant.verdicts[-1] == Verdict.HARMFUL
     held = plant.state.undos[Lever.DOWNGRADE]
-    assert plant.state.undo(SENT, held.until) is None, "the undo of before has run out"
+    assert plant.state.undone(SENT, 0.5, held.until) == 0.5, "the undo of before has run out"
     assert held.until < plant.at + STANDS - TICK, "and no second one began"
 
 
@@ -223,7 +223,8 @@ def test_a_release_after_which_a_queue_grows_is_taken_back() -> None:
     plant.run(240, cap=10.0)
 
     assert plant.verdicts == [Verdict.HARMFUL]
-    assert plant.state.undo(CAP, plant.at) == 6.0
+    assert plant.state.undone(CAP, 10.0, plant.at) == 6.0
+    assert plant.state.undone(CAP, 4.0, plant.at) == 4.0, "protection goes on"
 
 
 def test_a_release_that_capacity_carries_stands() -> None:
@@ -281,12 +282,13 @@ def test_more_replicas_are_never_undone_and_fewer_are() -> None:
     up.carried = 15.0
     up.run(300, replicas=24.0)
     assert up.verdicts == [Verdict.HARMFUL]
-    assert up.state.undo(REPLICAS, up.at) is None
+    assert up.state.undone(REPLICAS, 30.0, up.at) == 30.0
 
     down = Plant(demand=lambda at: 20.0, waiting=0.0).run(240)
     down.carried = 15.0
     down.run(300, replicas=15.0)
-    assert down.state.undo(REPLICAS, down.at) == 20.0
+    assert down.state.undone(REPLICAS, 15.0, down.at) == 20.0
+    assert down.state.undone(REPLICAS, 25.0, down.at) == 25.0
 
 
 # --- arithmetic ----------------------------------------------------------------------------------------------------

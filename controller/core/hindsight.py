@@ -1,0 +1,113 @@
+"""Hindsight: what the last actions of a pool's levers did, from what is read now. Before anything is decided.
+
+Two memories are kept for each pool: whether actions helped (``effect``) and whether levers swing by themselves
+(``oscillation``). Values count as they are read back, so a rehearsal, whose world does not answer, concludes nothing.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.core import effect, oscillation, relief
+from controller.core.effect import PoolEffect, Sample, Seen
+from controller.core.model import Lever, Mode, Snapshot, Target, TargetState
+from controller.core.oscillation import OscillationState
+from controller.core.ports import Balance, Estimate
+from controller.core.rules import PER_REPLICA, LeverRules, PoolRules
+from controller.core.signals import Signal
+
+FASTEST = 30.0  # seconds that a change takes to show at least
+IDLE = 1e-3  # replica-equivalents of demand below which there is nothing to follow
+MOST_OFF = 0.95  # share of the demand beyond which more relief is no further swing
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """Memory of one pool."""
+
+    effect: PoolEffect = field(default_factory=PoolEffect)
+    swings: Mapping[Lever, OscillationState] = field(default_factory=dict)
+
+    def gain(self, lever: Lever) -> float:
+        """Factor on feedback and release."""
+        held = self.swings.get(lever)
+        return held.gain if held is not None else 1.0
+
+
+def look(
+    pool: PoolRules, snapshot: Snapshot, estimate: Estimate, balance: Balance, state: Hindsight
+) -> Hindsight:  # fmt: skip
+    """Take in one tick."""
+    rules = {
+        one.lever: one for one in pool.levers
+        if one.lever not in PER_REPLICA and one.mode in (Mode.PROTECT, Mode.AUTO)
+    }  # fmt: skip
+    if not rules:
+        return state
+    owners = {t: held for t in pool.targets if t.lever in rules and (held := snapshot.targets.get(t)) is not None}
+    values = {t: held.accepted for t, held in owners.items() if held.accepted is not None}
+
+    def relieved(lever: Lever, of: Mapping[Target, float]) -> float:
+        return relief.given(rules[lever], {t.member: v for t, v in of.items()}, pool, estimate, balance)
+
+    seen = Seen(
+        snapshot.tick.at,
+        _sample(pool, snapshot, estimate, balance),
+        values,
+        rules,
+        pool.window,
+        relieved,
+        arrived=_arrived(rules.get(Lever.REPLICAS), owners, balance, snapshot.tick.at),
+        foreign=frozenset(t.lever for t, held in owners.items() if held.foreign_writer),
+    )
+    watched, _ = effect.watch(seen, state.effect)
+    swings = dict(state.swings)
+    for lever, one in rules.items():
+        noted = _note(one, pool, estimate, balance, seen, swings.get(lever))
+        if noted is not None:
+            swings[lever] = noted
+    return Hindsight(watched, swings)
+
+
+def _sample(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, balance: Balance) -> Sample | None:
+    """None while what is offered, waits and is served cannot be told."""
+    readings = snapshot.pools.get(pool.pool)
+    if readings is None or readings.partial or estimate.offered is None or not estimate.unit_rate:
+        return None
+    depth, admitted = readings.get(Signal.QUEUE_DEPTH), readings.get(Signal.ADMITTED_RATE)
+    if not depth.trusted or depth.value is None:
+        return None
+    unit = estimate.unit_rate
+    taken = admitted.value / unit if admitted.trusted and admitted.value is not None else None
+    return Sample(snapshot.tick.at, estimate.offered / unit, balance.carried, depth.value / unit, taken)
+
+
+def _arrived(rules: LeverRules | None, owners: Mapping[Target, TargetState], balance: Balance, now: float) -> bool:
+    """Whether all replicas that were asked for serve."""
+    if rules is None:
+        return True
+    owner = next((held for t, held in owners.items() if t.lever is Lever.REPLICAS), None)
+    if owner is None:
+        return False
+    young = any(now - p.since < rules.give_up for p in owner.pending)
+    return not young and balance.arriving <= 0
+
+
+def _note(
+    rules: LeverRules, pool: PoolRules, estimate: Estimate, balance: Balance, seen: Seen, state: OscillationState | None
+) -> OscillationState | None:  # fmt: skip
+    """The swings of one lever; None, which leaves them as they are, while nothing is known to hold against them."""
+    values = {t: v for t, v in seen.values.items() if t.lever is rules.lever}
+    if not values or balance.demand < IDLE:
+        return None
+    state = state if state is not None else OscillationState()
+    if rules.lever is Lever.REPLICAS:
+        value = max(next(iter(values.values())), 1.0)
+        drive = math.log(max(balance.demand, balance.ahead))
+        dead_time = max(estimate.horizon, rules.settle + pool.window, FASTEST)
+        grain = math.log1p(rules.limits.quantum / value)
+        return oscillation.note(seen.at, math.log(value), drive, dead_time, rules.stabilise, grain, state)
+    share = min(MOST_OFF, seen.relief(rules.lever, values) / balance.demand)
+    drive = math.log(balance.demand / max(balance.carried, 0.1))
+    dead_time = max(rules.settle + pool.window, FASTEST)
+    return oscillation.note(seen.at, math.log1p(-share), drive, dead_time, rules.stabilise, 0.0, state)
