@@ -4,7 +4,7 @@ the peer says is tuned, over its grid.
 
 Chosen is, of the values with which the peer attains at least `--attain` of all offered and `--attain-critical` of what
 the classes `--critical` offered, on average, the one with the fewest GPU-hours; if none does, the one that comes
-closest. Training seeds begin at 101, so that none is scored later.
+closest in whichever of both it is farther off. Training seeds begin at 101, so that none is scored later.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def chosen(trials: Sequence[Trial], attain: float, critical: float = 0.0) -> Tri
         return min(good, key=lambda trial: (trial.gpu_hours, -trial.attained))
 
     def short(trial: Trial) -> float:
-        return max(0.0, attain - trial.attained) + max(0.0, critical - trial.critical)
+        return max(0.0, attain - trial.attained, critical - trial.critical)
 
     return min(trials, key=lambda trial: (short(trial), -trial.attained, trial.gpu_hours))
 

@@ -32,6 +32,8 @@ def test_forecasts_are_those_computed_by_hand() -> None:
     assert series(0, 0, 10).values == (10,)  # idle before the first traffic
     # Gain (2001, 1000) / 2011 on a miss of 10: level 19.950, trend 4.973.
     assert predict(series(10, 20), KALMAN) == pytest.approx(24.923, abs=1e-3)
+    # Gain (523.730, 507.808) / 533.730 on a miss of -4.923: level 20.092, trend 0.289.
+    assert predict(series(10, 20, 20), KALMAN) == pytest.approx(20.381, abs=1e-3)
     assert predict(series(10, 14, 12, 13), ARIMA) == 13  # too few
     assert predict(series(10, 14, 12, 13, 12.5), ARIMA) == pytest.approx(12.75)  # phi = -10.5 / 21
     assert predict(series(10, 12, 16, 24, 40), ARIMA) == pytest.approx(40 + 0.99 * 16)
@@ -80,6 +82,8 @@ def test_a_queue_of_prompts_shows_in_the_estimated_ttft() -> None:
     # n = 100: chunks of 2,000 take 40 ms each; 151 prompts are 75.5 chunks: 75 x 40 + 30 = 3,030 ms.
     slow = view(0.0, 2, [(100, 150)] * 2, rates=RATES)
     assert asked(planner, slow, planner.initial())[0].value == 3
+    one = view(0.0, 2, [(100, 150), (100, 0)], rates=RATES)
+    assert asked(planner, one, planner.initial())[0].value == 2
     fine = view(0.0, 2, [(100, 90)] * 2, rates=RATES)
     assert asked(planner, fine, planner.initial())[0].value == 2
 

@@ -47,6 +47,16 @@ def test_a_replica_with_a_queue_shows_its_capacity_and_is_remembered() -> None:
     assert state.stored == 80_000  # 256 x (1,000 + 2,500) is more than k1
 
 
+def test_the_last_ten_observations_are_remembered() -> None:
+    law = Wva(CONFIG)
+    state = law.initial()
+    for step in range(12):
+        used = 0.1 if step < 2 else 0.5 if step < 7 else 0.7
+        _, state = asked(law, view(75.0 * step, 1, [(9, 6, used)], rates=RATES), state)
+    _, state = asked(law, view(900.0, 1, [(9, 0, 0.1)], rates=RATES), state)
+    assert state.stored == pytest.approx(60_000)  # five of 50,000 and five of 70,000
+
+
 def test_without_a_past_the_engines_limits_tell_its_capacity() -> None:
     law = Wva(Wva.Config(kv_tokens=100_000.0, max_seqs=20.0))
     _, state = asked(law, view(0.0, 2, [(9, 0, 0.1)] * 2, rates=RATES), law.initial())
@@ -67,6 +77,8 @@ def test_the_queue_of_the_gateway_is_demand() -> None:
     law = Wva(CONFIG)
     _, state = asked(law, view(0.0, 2, [(1, 0, 0.5)] * 2, gateway=70.0, rates=RATES), law.initial())
     assert state.desired == 3  # (100,000 + 70 x 1,200) / 0.85 - 160,000 = 56,471
+    _, state = asked(law, view(0.0, 2, [(1, 0, 0.5)] * 2, gateway=100.0, rates=RATES), law.initial())
+    assert state.desired == 4  # 98,824
 
 
 def test_a_peak_counts_for_a_minute_and_the_dead_do_not() -> None:
