@@ -72,7 +72,9 @@ def look(
 def _sample(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, balance: Balance) -> Sample | None:
     """None while what is offered, waits and is served cannot be told."""
     readings = snapshot.pools.get(pool.pool)
-    if readings is None or readings.partial or estimate.offered is None or not estimate.unit_rate:
+    if readings is None or readings.partial or not estimate.trusted:
+        return None
+    if estimate.offered is None or not estimate.unit_rate:
         return None
     depth, admitted = readings.get(Signal.QUEUE_DEPTH), readings.get(Signal.ADMITTED_RATE)
     if not depth.trusted or depth.value is None:
