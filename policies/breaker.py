@@ -11,8 +11,8 @@
 Open lasts open_time * 2^k, +-20 % by a hash of the replica's name, where k counts relapses and is forgotten after a
 quiet time. Slow replicas stay open shorter: they still answer, so a probe costs little and tells much. A probe is
 judged by its own latency and errors against those in full rotation. A restart puts a replica on probation. Data that is
-missing neither takes out nor lets back; phases last from when the target has their value. It complements the proxy's
-own outlier detection, which sees errors and not the slow-but-alive.
+missing neither takes out nor lets back, but the cap holds also when the fleet shrinks; phases last from when the target
+has their value. It complements the proxy's own outlier detection, which sees errors and not the slow-but-alive.
 """
 
 import math
@@ -126,11 +126,22 @@ class Breaker:
         said = verdicts(view, objectives, owners, serving)
         health = {name: self._next(name, one, said[name], owners[name][1], now) for name, one in health.items()}
         room = most_out(len(owners), self.config.share)
-        health = self._within(health, room, now)
+        before, health = health, self._within(health, room, now)
+        forced = {
+            name for name, one in health.items()
+            if (one is not before[name] or not room) and (owners[name][1].accepted or 0.0) < FACTOR[one.phase]
+        }  # fmt: skip
         health, held = self._eject(health, said, room, self._overload(view, brief, serving), now)
         out = sum(one.phase is not Phase.CLOSED for one in health.values())
         proposals = [
-            _proposal(target, owner, health[name], said[name], held.get(name), {"out": float(out), "most": float(room)})
+            _proposal(
+                target,
+                owner,
+                health[name],
+                said[name],
+                Why.EJECTION_CAP if name in forced else held.get(name),
+                {"out": float(out), "most": float(room)},
+            )
             for name, (target, owner) in owners.items()
             if owner.accepted is not None
         ]
@@ -292,10 +303,12 @@ def _proposal(
         "relapses": float(one.relapses) or None, "ratio": verdict.ratio, "raw": verdict.raw, "first": verdict.first,
     }  # fmt: skip
     evidence = {**{name: number for name, number in numbers.items() if number is not None}, **fleet}
-    if not verdict.heard and value >= current:
+    if not verdict.heard and value >= current and held is not Why.EJECTION_CAP:
         return Proposal(target, Ask.AT_MOST, current, "breaker", Why.MISSING, evidence)
-    if one.phase is Phase.CLOSED:
-        why = held or (Why.WELL_AGAIN if current < value else Why.STEADY)
+    if held is not None and (one.phase is Phase.CLOSED or held is Why.EJECTION_CAP):
+        why = held
+    elif one.phase is Phase.CLOSED:
+        why = Why.WELL_AGAIN if current < value else Why.STEADY
     elif one.phase is Phase.OPEN:
         why = one.cause
     else:
