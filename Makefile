@@ -7,11 +7,11 @@ REHEARSAL := build/rehearsal-report.html
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo rehearse test lint style types arrows format bench evidence fidelity wheel lock clean
+.PHONY: help setup demo rehearse test lint style types arrows format bench bench-control evidence fidelity wheel lock clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with the locked requirements and the project in it
 
@@ -49,6 +49,9 @@ format: $(READY) ## let ruff mend what it can
 
 bench: $(READY) ## measure a tick against a real Prometheus (docs/performance.md)
 	@tools=$$(scripts/real-prometheus.sh); PATH="$$PATH$${tools:+:$$tools}" $(PY) -m benchmarks $(ARGS)
+
+bench-control: $(READY) ## Governor against its peers and the bounds, two hours on two cores (docs/benchmarks.md; ARGS=--short)
+	$(PY) -m benchmarks.control $(ARGS)
 
 evidence: $(READY) ## rehearse the public recordings anew and write docs/evidence.md
 	$(PY) -m benchmarks.evidence

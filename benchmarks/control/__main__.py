@@ -1,0 +1,197 @@
+"""make bench-control: Governor, its peers and the bounds on all scenarios; writes docs/benchmarks.md.
+
+python -m benchmarks.control [--only CASE,...] [--seeds N] [--short] [--against NAME,...] [--levers] [--cores N]
+                             [--page FILE] [--list] [--fresh]
+
+Results are kept in build/bench-control, so that a bench that was interrupted goes on where it was. The whole bench
+writes docs/benchmarks.md; a part of it writes build/bench-control/benchmarks.md, unless told otherwise.
+"""
+
+import argparse
+import itertools
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.control import budget, contenders
+from benchmarks.control.cache import FOLDER, Cache
+from benchmarks.control.cases import ROOT, Case, cases, chosen, tiny
+from benchmarks.control.crew import Told, run_all
+from benchmarks.control.criteria import verdicts
+from benchmarks.control.measures import average, critical, everything, hours, inside, nearest, runs
+from benchmarks.control.page import PLOTS, Bench, text
+from benchmarks.control.planner import FIRST_TRAINING, Program, Result, result
+from benchmarks.control.plots import scatter, timeline
+from benchmarks.control.task import Outcome, Task
+from benchmarks.control.words import number, share
+from controller.simulate.jobs import NONE, ORACLE, STATIC
+from controller.simulate.words import contender
+
+PAGE = ROOT / "docs" / "benchmarks.md"
+SEEDS, TRAINING = 5, 3
+SUBSETS_OF = "flash-3"  # the case on which every set of levers is tried
+SHORT = (NONE, "hpa", STATIC, ORACLE)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Exit code: 0 done, 1 when a case could not be run, 2 for wrong arguments, 130 when interrupted."""
+    given = _given(words)
+    console = Console(highlight=False, markup=False)
+    if given.cases:
+        for case in [*cases(), tiny()]:
+            console.print(f"{case.name:34} {case.title}{f' ({case.absent})' if case.absent else ''}", soft_wrap=True)
+        return 0
+    wanted, program = given.wanted, given.program
+    absent = [(case, case.absent) for case in wanted if case.absent]
+    wanted = [case for case in wanted if not case.absent]
+    estimated = budget.total(wanted, program)
+    console.print(
+        f"{len(wanted)} scenarios, {len(program.seeds)} seeds: about {estimated:,.0f} core-seconds, "
+        f"{estimated / given.cores / 60:.0f} minutes on {given.cores} cores when nothing is known yet",
+        soft_wrap=True,
+    )
+    if given.fresh:
+        shutil.rmtree(given.cache, ignore_errors=True)
+    begin = time.monotonic()
+    try:
+        with _progress() as told:
+            found, broken = run_all(wanted, program, Cache(given.cache), cores=given.cores, told=told)
+    except KeyboardInterrupt:
+        print("interrupted; what was finished is kept", file=sys.stderr)
+        return 130
+    done = [result(case, program, found[case.name]) for case in wanted if case.name not in broken]
+    absent += [(case, broken[case.name]) for case in wanted if case.name in broken]
+    for one in done:
+        _say(console, one, budget.estimate(one.case, program))
+    bench = Bench(done, absent, len(program.seeds), len(cases()), len(program.training))
+    for verdict in verdicts({one.case.name: one for one in done}):
+        if verdict.met is not None:
+            mark = "met" if verdict.met else "NOT MET"
+            console.print(f"{verdict.place}  {mark:8} {verdict.asked}: {verdict.measured}", soft_wrap=True)
+    page = given.page or (given.cache / "benchmarks.md" if bench.partial else PAGE)
+    _write(bench, page)
+    for case, why in absent:
+        console.print(f"left out: {case.name}: {why}", soft_wrap=True)
+    console.print(f"{time.monotonic() - begin:,.0f} s; wrote {page}", soft_wrap=True)
+    return 1 if broken else 0
+
+
+class Given(argparse.Namespace):
+    """The arguments."""
+
+    only: str
+    seeds: int
+    short: bool
+    against: str
+    levers: bool
+    cores: int
+    page: Path | None
+    cache: Path
+    cases: bool
+    fresh: bool
+    wanted: list[Case]
+    program: Program
+
+
+def _given(words: Sequence[str] | None) -> Given:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.control", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--only", default="", help="names of cases, with commas; NAME* for all that begin so")
+    parser.add_argument("--seeds", type=int, default=0, help=f"how many seeds are scored (default {SEEDS})")
+    parser.add_argument("--short", action="store_true", help="a tiny scenario, one seed, few contenders: seconds")
+    parser.add_argument("--against", default="", help="contenders beside Governor, with commas (default: all)")
+    parser.add_argument("--levers", action="store_true", help=f"every set of Governor's levers on {SUBSETS_OF}, alone")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="processes")
+    parser.add_argument("--page", type=Path, default=None, help="where the page goes")
+    parser.add_argument("--cache", type=Path, default=FOLDER, help=f"where results are kept (default {FOLDER})")
+    parser.add_argument("--list", dest="cases", action="store_true", help="the cases, and whether they can be run here")
+    parser.add_argument("--fresh", action="store_true", help="forget what is known")
+    given = parser.parse_args(words, Given())
+    if given.seeds < 0 or given.seeds >= FIRST_TRAINING:
+        parser.error(f"--seeds: is {given.seeds}; write 1 to {FIRST_TRAINING - 1}")
+    if given.cores < 1:
+        parser.error(f"--cores: is {given.cores}; write 1 or more")
+    names = [name for name in given.only.split(",") if name]
+    rivals = tuple(name for name in given.against.split(",") if name)
+    known = (NONE, *(one.name for one in contenders.peers()), STATIC, ORACLE)
+    if stranger := next((name for name in rivals if name not in known), None):
+        parser.error(f"--against: there is no contender {stranger!r}; write some of {', '.join(known)}")
+    try:
+        given.wanted = chosen(names) if names else [tiny()] if given.short else cases()
+    except ValueError as error:
+        parser.error(f"--only: {error}")
+    seeds = given.seeds or (1 if given.short else SEEDS)
+    training = 1 if given.short else TRAINING
+    subsets = {case.name: _sets() for case in given.wanted if case.name == SUBSETS_OF}
+    if given.levers:
+        given.wanted, rivals = chosen([SUBSETS_OF]) if not names else given.wanted, (NONE,)
+        subsets = {case.name: _sets() for case in given.wanted}
+    given.program = Program(
+        tuple(range(1, seeds + 1)),
+        tuple(range(FIRST_TRAINING, FIRST_TRAINING + training)),
+        rivals or (SHORT if given.short else None),
+        subsets,
+    )
+    return given
+
+
+def _sets() -> tuple[tuple[str, ...], ...]:
+    """Every non-empty set of the levers of Governor's config."""
+    levers = contenders.levers()
+    return tuple(some for size in range(1, len(levers) + 1) for some in itertools.combinations(levers, size))
+
+
+@contextmanager
+def _progress() -> Iterator[Told]:
+    """A bar on standard error; nothing where nobody looks."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    if not console.is_terminal:
+        yield lambda _task, _outcome, _done, _of: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("runs", total=None)
+
+        def told(one: Task, _outcome: Outcome | None, done: int, of: int) -> None:
+            bar.update(task, completed=done, total=of, description=f"{one.case}: {contender(one.contender)}")
+
+        yield told
+
+
+def _say(console: Console, one: Result, estimated: float) -> None:
+    """A case in a few lines."""
+    console.print(f"\n{one.case.title}: {one.cpu:,.0f} core-seconds, {estimated:,.0f} estimated", style="bold")
+    for name in one.runs:
+        some = runs(one, name)
+        tuned = f" at {one.tuned[name]:g}" if name in one.tuned else ""
+        events = [f"in {event} {share(average(some, inside(event)))}" for event in (some[0].events if some else ())]
+        console.print(
+            f"  {contender(name) + tuned:24} critical {share(average(some, critical)):>6}"
+            f"  all {share(average(some, everything)):>6}  GPU-hours {number(average(some, hours), 2):>7}"
+            f"  {'  '.join(events)}",
+            soft_wrap=True,
+        )
+
+
+def _write(bench: Bench, page: Path) -> None:
+    """The page and its plots, in a folder of its name beside it."""
+    folder = page.with_suffix("")
+    plots = {}
+    page.parent.mkdir(parents=True, exist_ok=True)
+    for one in bench.results:
+        if one.case.name in PLOTS:
+            folder.mkdir(exist_ok=True)
+            for kind, drawn in (("time", timeline(one, nearest(one))), ("cost", scatter(one))):
+                (folder / f"{one.case.name}-{kind}.svg").write_text(drawn, encoding="utf-8")
+            plots[one.case.name] = f"{folder.name}/{one.case.name}"
+    page.write_text(text(bench, plots), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Who is compared: Governor with its one config, the peers with what is tuned in each, and the bounds.
+
+Governor's config is `governor.yaml` for all scenarios. A pool's name, its GPUs, the promises, the prior of its cold
+start and what tenants were promised come from the scenario, as they would from a user.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from benchmarks.control.cases import BOUNDED, FULL, OWN, Case
+from benchmarks.control.plant import CHAT, KV_TOKENS, PROFILE, SLOTS, Data, seconds
+from controller.simulate.jobs import GOVERNOR, NONE, ORACLE, STATIC
+
+CONFIG = Path(__file__).with_name("governor.yaml")
+HELD = "small"  # the pool that nobody scales
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A policy for replicas alone. `fixed` are parameters that describe the engine, and are nobody's to tune."""
+
+    name: str
+    kind: str
+    tuned: str
+    grid: tuple[float, ...]
+    about: str
+    fixed: Mapping[str, float]
+
+    def settings(self, value: float) -> Data:
+        """The plugin with a value of its tuned parameter."""
+        return {"kind": self.kind, **self.fixed, self.tuned: value}
+
+
+_PEERS: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "hpa": ("benchmarks.peers.hpa:Hpa", {}),
+    "keda": ("benchmarks.peers.keda:Keda", {}),
+    "kpa": ("benchmarks.peers.kpa:Kpa", {}),
+    "apa": ("benchmarks.peers.apa:Apa", {}),
+    "wva": ("benchmarks.peers.wva:Wva", {"kv_tokens": KV_TOKENS, "max_seqs": SLOTS}),
+    "dynamo": ("benchmarks.peers.dynamo:Dynamo", {}),
+    "pid-p99": ("benchmarks.peers.pid_p99:PidP99", {}),
+}
+
+
+@cache
+def peers() -> tuple[Peer, ...]:
+    """All peers that there are."""
+    found = []
+    for name, (kind, fixed) in _PEERS.items():
+        module, _, attribute = kind.partition(":")
+        policy: Any = getattr(import_module(module), attribute)
+        known = set(policy.Config.__dataclass_fields__)
+        mine = {key: value for key, value in fixed.items() if key in known}
+        found.append(Peer(name, kind, policy.TUNED, tuple(policy.GRID), policy.ABOUT, mine))
+    return tuple(found)
+
+
+def peer(name: str) -> Peer:
+    """The peer of this name. Raises KeyError."""
+    return {one.name: one for one in peers()}[name]
+
+
+def names(case: Case, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Who runs in a case, in the order of the page; of them those that are wanted, Governor always."""
+    scopes: Mapping[str, tuple[str, ...]] = {
+        FULL: (NONE, *(one.name for one in peers()), STATIC, ORACLE),
+        BOUNDED: (NONE, *(one.name for one in peers())),
+        OWN: (NONE,),
+    }
+    return (GOVERNOR, *(name for name in scopes[case.scope] if wanted is None or name in wanted))
+
+
+def levers(config: Path = CONFIG) -> tuple[str, ...]:
+    """The levers of Governor's config."""
+    return tuple(cast(Data, yaml.safe_load(config.read_text(encoding="utf-8")))["pool"]["levers"])
+
+
+def governed(case: Case, config: Path = CONFIG, only: Sequence[str] | None = None) -> Data:
+    """Governor's config for a case; `only` are the levers of the config that are kept, all when not given."""
+    template = cast(Data, yaml.safe_load(config.read_text(encoding="utf-8")))
+    pool, rest = template["pool"], {key: value for key, value in template.items() if key != "pool"}
+    kept = {name: one for name, one in pool["levers"].items() if only is None or name in only}
+    return _filled(case, rest, {**pool, "levers": kept})
+
+
+def bare(case: Case) -> Data:
+    """The pools as a peer sees them: how they are watched, and between which bounds they move."""
+    lever = {"mode": "auto", "min": 2, "max": 40, "policy": {"kind": "capacity"}}
+    return _filled(case, {"interval": "15s"}, {"engine": "vllm", "window": "60s", "levers": {"replicas": lever}})
+
+
+def _filled(case: Case, rest: Data, pool: Data) -> Data:
+    promise = case.scenario["promises"]["default"]
+    ttft, tpot = promise["ttft"], promise["tpot"]
+    pools = {}
+    for name, spec in case.scenario["fleet"]["pools"].items():
+        pools[name] = {
+            **pool,
+            "selector": {"model_name": spec.get("model_name", name)},
+            "objectives": [
+                {"signal": "ttft", "percentile": "p95", "target": ttft},
+                {"signal": "itl", "percentile": "p95", "target": tpot},
+            ],
+            "workload": {"namespace": "default", "name": name},
+            "gpus_per_replica": spec["gpus"],
+            "cold_start": seconds(case.cold_start),
+            **({"levers": {}} if name == HELD else {}),
+            **(_told(case.profile) if case.profile is not None and name == CHAT else {}),
+        }
+    return {**rest, "pools": pools}
+
+
+def _told(error: Mapping[str, float]) -> Data:
+    """Step times as Governor is given them: the true ones times the errors."""
+    words = {"a": "base", "b": "prefill_token", "c": "sequence", "d": "kv_token", "e": "attention"}
+    times = {word: seconds(PROFILE[name] * error.get(name, 1.0)) for name, word in words.items()}
+    return {"profile": {**times, "max_num_seqs": SLOTS, "kv_tokens": KV_TOKENS}}

@@ -1,0 +1,242 @@
+"""The control bench: it runs, it goes on where it was, it tunes by one rule, and its page says what was measured."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.control import contenders, planner, run, task, tune
+from benchmarks.control.__main__ import main
+from benchmarks.control.cache import Cache
+from benchmarks.control.cases import OWN, Case, cases, placed, tiny
+from benchmarks.control.floor import least
+from benchmarks.control.planner import Program, state
+from benchmarks.control.stats import mean, paired
+from benchmarks.control.task import Outcome, Task, document, key, mark
+from controller.simulate.load import Origin
+from controller.simulate.search import Mark
+from simulator.foresight import Need
+from tests.support.outcomes import outcome
+
+PROGRAM = Program(seeds=(1, 2), training=(101, 102), wanted=("none", "hpa", "oracle"))
+GRID = (5.0, 10.0, 15.0, 20.0, 25.0)
+
+
+# --- the whole -------------------------------------------------------------------------------------------------------
+
+
+def test_the_short_form_runs_and_a_second_one_has_nothing_left_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--short", "--cores", "1", "--cache", str(tmp_path / "cache"), "--page", str(tmp_path / "page.md")]
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""  # a bar is for a terminal
+    for name in ("Governor", "no controller", "hpa", "cheapest static", "oracle"):
+        assert re.search(rf"^  {name}", shown.out, re.MULTILINE), name
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "### Tiny flash" in page
+    assert "This page is of a part of the bench" in page
+    assert str(tmp_path) not in page
+    monkeypatch.setattr(run, "opened", None)  # whoever runs anything now fails
+    assert main(words) == 0
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == page
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--only", "nonsense"], "there is no case 'nonsense'"),
+        (["--against", "tiny"], "there is no contender 'tiny'"),
+        (["--seeds", "101"], "write 1 to 100"),
+        (["--cores", "0"], "write 1 or more"),
+        (["--speed"], "unrecognized arguments"),
+    ],
+)
+def test_a_wrong_argument_is_told_before_hours_are_spent(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("case", [tiny(), *cases()], ids=lambda case: case.name)
+def test_a_case_that_cannot_be_loaded_ends_the_bench_an_hour_later(case: Case) -> None:
+    if case.absent:
+        pytest.skip(case.absent)
+    for contender in ("governor", "none"):
+        text = json.dumps(placed(document(case, Task(case.name, contender, 1))))
+        study = Origin(text, case.name, ".").load()
+        assert list(study.scenario.warnings()) == []
+    if case.floor:
+        assert case.floor in {event.name for event in study.scenario.events}
+
+
+def test_every_peer_is_one_that_a_case_can_run() -> None:
+    for peer in contenders.peers():
+        assert len(peer.grid) >= 5, peer.name
+        one = Task("tiny", peer.name, 1, peer.grid[0])
+        study = Origin(json.dumps(document(tiny(), one)), "tiny", ".").load()
+        assert list(study.peers) == [peer.name]
+
+
+def test_governor_has_one_config_and_only_names_and_promises_differ() -> None:
+    bodies = set()
+    for case in cases():
+        for pool in contenders.governed(case)["pools"].values():
+            own = ("selector", "objectives", "workload", "gpus_per_replica", "cold_start", "profile", "tenants")
+            if pool["levers"]:
+                bodies.add(json.dumps({name: one for name, one in pool.items() if name not in own}, sort_keys=True))
+    assert len(bodies) == 1
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_what_was_kept_is_what_was_found_and_a_damaged_file_is_run_again(tmp_path: Path) -> None:
+    cache, one = Cache(tmp_path), outcome(0.9, hours=3.0, breaks=((1.0, "chat-1", 1.0, 0.0),), fairness={"acme": 0.5})
+    assert cache.get("tiny", "abc") == (False, None)
+    cache.put("tiny", "abc", one)
+    assert cache.get("tiny", "abc") == (True, one)
+    cache.put("tiny", "none", None)
+    assert cache.get("tiny", "none") == (True, None)
+    (path,) = tmp_path.glob("tiny/abc.json")
+    path.write_text(path.read_text(encoding="utf-8")[:50], encoding="utf-8")
+    assert cache.get("tiny", "abc") == (False, None)
+
+
+def test_a_result_of_another_run_is_not_taken_for_this_one() -> None:
+    case, one = tiny(), Task("tiny", "hpa", 1, 10.0)
+    longer = replace(case, scenario={**case.scenario, "duration": "12m"})
+    others = [
+        key(case, replace(one, seed=2)), key(case, replace(one, value=12.0)), key(longer, one),
+        key(case, replace(one, contender="keda")), key(case, Task("tiny", "governor", 1)),
+        key(case, Task("tiny", "oracle", 1, mark=Mark(3, 0))), key(case, Task("tiny", "oracle", 1, mark=Mark(4, 0))),
+        key(case, Task("tiny", "oracle", 1, mark=Mark(4, 0, Mark(1, 0)))),
+    ]  # fmt: skip
+    assert len({key(case, one), *others}) == len(others) + 1
+    assert key(case, one) == key(tiny(), Task("tiny", "hpa", 1, 10.0))
+
+
+def test_a_change_of_governor_does_not_throw_away_what_is_known_of_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = tiny()
+    own, peer, bound = Task("tiny", "governor", 1), Task("tiny", "hpa", 1, 10.0), Task("tiny", "static", 1)
+    before = [key(case, one) for one in (own, peer, bound)]
+    usual = task.version
+    monkeypatch.setattr(task, "version", lambda rooms: "other" if "policies" in rooms else usual(rooms))
+    after = [key(case, one) for one in (own, peer, bound)]
+    assert before[0] != after[0]
+    assert before[1:] == after[1:]
+    monkeypatch.setattr(task, "version", lambda rooms: "other")
+    assert not set(before) & {key(case, one) for one in (own, peer, bound)}
+
+
+# --- the tuning rule -------------------------------------------------------------------------------------------------
+
+
+class Fake:
+    """A peer that attains less and costs less the higher its value, on every seed alike but for a hair."""
+
+    def __init__(self, governor: Outcome, attained: Mapping[float, float]) -> None:
+        self.governor, self.attained = governor, attained
+        self.asked: list[tuple[float, int]] = []
+
+    def chosen(self, seeds: tuple[int, ...] = (101, 102)) -> float | None:
+        tried: dict[tuple[float, int], Outcome] = {}
+        for _ in range(20):
+            todo, value = tune.wanted(GRID, seeds, dict.fromkeys(seeds, self.governor), tried)
+            if not todo:
+                return value
+            self.asked += todo
+            tried.update({(value, seed): outcome(self.attained[value], hours=100 / value) for value, seed in todo})
+        raise AssertionError("never done")
+
+
+def test_of_the_values_that_attain_as_much_the_cheapest_is_taken() -> None:
+    fake = Fake(outcome(0.98), {5.0: 1.0, 10.0: 0.995, 15.0: 0.985, 20.0: 0.97, 25.0: 0.9})
+    assert fake.chosen() == 15.0
+    assert len(fake.asked) == len(set(fake.asked))
+    assert sum(seed == 102 for _, seed in fake.asked) == tune.FINALISTS
+
+
+def test_where_none_attains_as_much_the_one_that_comes_nearest_is_taken() -> None:
+    assert Fake(outcome(1.0), {5.0: 0.97, 10.0: 0.99, 15.0: 0.95, 20.0: 0.9, 25.0: 0.9}).chosen() == 10.0
+
+
+def test_a_peer_that_saves_by_letting_the_critical_ones_wait_is_not_equal() -> None:
+    mine = tune.pooled(0.0, [outcome(0.98, 0.95)])
+    careless = tune.pooled(1.0, [outcome(0.90, 0.99, hours=1.0)])
+    careful = tune.pooled(2.0, [outcome(0.98, 0.95, hours=9.0)])
+    assert tune.gap(careless, mine) == pytest.approx(0.08)
+    assert tune.ranked([careless, careful], mine)[0] is careful
+
+
+def test_nothing_is_tuned_before_governor_has_set_the_mark() -> None:
+    assert tune.wanted(GRID, (101,), {}, {}) == ([], None)
+
+
+# --- what runs when --------------------------------------------------------------------------------------------------
+
+
+def answer(one: Task) -> Outcome:
+    hours = 9.0 if one.value is None else 200 / one.value
+    return outcome(1.0 if one.value is None or one.value <= 15 else 0.9, hours=hours)
+
+
+def test_every_task_is_run_once_and_training_seeds_are_never_scored() -> None:
+    case, found = tiny(), dict[Task, Outcome | None]()
+    for _ in range(20):
+        now = state(case, PROGRAM, found, lambda _: GRID)
+        assert not set(now.next) & set(found)
+        assert len(set(now.next)) == len(now.next)
+        if not now.next:
+            break
+        found.update({one: answer(one) for one in now.next})
+    assert state(case, PROGRAM, found, lambda _: GRID).tuned == {"hpa": 15.0}
+    done = planner.result(case, PROGRAM, found, lambda _: GRID)
+    assert set(done.runs) == {"governor", "none", "hpa", "oracle"}
+    assert all(len(some) == 2 for some in done.runs.values())
+    searches = [one for one in found if one.contender == "oracle"]
+    assert {one.seed for one in searches} == {1, 2}
+    assert all(one.mark == mark(answer(Task("tiny", "governor", 1))) for one in searches)
+
+
+def test_a_case_of_governor_alone_trains_nobody() -> None:
+    case = replace(tiny(), scope=OWN)
+    assert {(one.contender, one.seed) for one in state(case, PROGRAM, {}).next} == {
+        ("governor", 1), ("governor", 2), ("none", 1), ("none", 2),
+    }  # fmt: skip
+
+
+def test_sets_of_levers_are_runs_of_their_own() -> None:
+    program = replace(PROGRAM, subsets={"tiny": (("replicas",),)})
+    asked = [one for one in state(tiny(), program, {}).next if one.levers]
+    assert [(one.seed, one.levers) for one in asked] == [(1, ("replicas",)), (2, ("replicas",))]
+    assert list(contenders.governed(tiny(), only=("replicas",))["pools"]["chat"]["levers"]) == ["replicas"]
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_interval_is_students_t_on_the_differences() -> None:
+    found = paired([2.0, 4.0, 6.0, None], [1.0, 2.0, 3.0, 1.0])
+    assert found is not None
+    assert (found.value, found.count) == (2.0, 3)
+    assert found.half == pytest.approx(4.303 / 3**0.5)  # the standard deviation is 1
+    assert not found.certain
+    assert (same := mean([2.0, 2.0])) is not None
+    assert same.certain
+    assert mean([]) is None
+
+
+def test_the_floor_is_what_is_beyond_the_ready_replicas_until_others_can_serve() -> None:
+    need = Need(5.0, (4.0,) * 12 + (8.0,) * 24 + (4.0,) * 12, 60.0)
+    # 60 s on, for 60 s: 12 cells of 8 where 5 are ready; the event has 24 cells of 8.
+    assert least(need, 60.0, 180.0, 5, 60.0) == pytest.approx(12 * 3 / (24 * 8))
+    assert least(need, 60.0, 180.0, 8, 60.0) == 0.0
+    assert least(need, 60.0, 180.0, 5, 600.0) == pytest.approx(24 * 3 / (24 * 8))
