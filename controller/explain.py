@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from controller.core.model import Applied, Decision, Lever, Mode, Outcome, Plan, Step, Target
+from controller.config.levers import NO_LIMIT
+from controller.core.model import Applied, Decision, Lever, Mode, Outcome, Pin, Plan, Step, Target
 from controller.core.why import SENTENCE, Why
 
 # What a policy may ask for. Every other reason is a hand that held, bent or replaced what was asked.
@@ -35,6 +36,7 @@ _SUBJECT: dict[Why, str] = {
     Why.MODE_PROTECT: "the lever's mode (protect)",
 }
 
+FEW = 3  # members of a lever that are told one by one
 _SHOWN = 4  # numbers in a sentence
 _USUAL = ("need", "serving", "demand", "forecast", "offered")
 _TELLING: dict[Why, tuple[str, ...]] = {
@@ -47,9 +49,11 @@ _TELLING: dict[Why, tuple[str, ...]] = {
 
 
 def number(value: float | None) -> str:
-    """A value as people write it: 12, 0.25, 1,250; "?" when it is not known."""
+    """A value as people write it: 12, 0.25, 1,250; "?" when it is not known, and "no limit" where that is meant."""
     if value is None:
         return "?"
+    if value >= NO_LIMIT:
+        return "no limit"
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
@@ -130,23 +134,48 @@ def explain(
     plan: Plan,
     applied: Iterable[Applied] = (),
     *,
-    pool: str | None = None,
-    changes_only: bool = False,
+    pins: Mapping[Target, Pin] | None = None,
+    folded: bool = True,
     date: bool = False,
 ) -> list[str]:
-    """The sentences of one plan, one line per decision (and one more where an actuator had something to say)."""
+    """The sentences of one plan, one line per decision (and one more where it is pinned, or an actuator had something
+    to say). When `folded`, members of a lever that stay for the same reason share a line where they are many."""
     outcomes: dict[Target, Applied] = {one.target: one for one in applied}
+    alike: dict[tuple[str, Lever, Why, str], list[Decision]] = {}
+    for decision in plan.decisions:
+        if folded and decision.target.member and not decision.changed and decision.target not in outcomes:
+            alike.setdefault(_kind(decision), []).append(decision)
+    many = [same for same in alike.values() if len(same) > FEW]
+    first = {same[0].target: same for same in many}
+    hidden = {decision.target for same in many for decision in same}
     lines: list[str] = []
     for decision in plan.decisions:
-        if pool is not None and decision.target.pool != pool:
-            continue
-        if changes_only and not decision.changed:
+        if decision.target in hidden:
+            if decision.target in first:
+                lines.append(_folded(first[decision.target], plan.at, date=date))
             continue
         lines.append(sentence(decision, plan.at, date=date))
+        if pins and (held := pins.get(decision.target)) is not None:
+            lines.append(f"    pinned at {number(held.value)} until {clock(held.until, date=True)} UTC: {held.reason}")
         one = outcomes.get(decision.target)
         if one is not None:
             lines.append(f"    {outcome_words(one)}")
     return lines
+
+
+def _kind(decision: Decision) -> tuple[str, Lever, Why, str]:
+    return decision.target.pool, decision.target.lever, decision.why, decision.mode.value
+
+
+def _folded(same: list[Decision], at: float, *, date: bool) -> str:
+    values = sorted(decision.current for decision in same if decision.current is not None)
+    span = ""
+    if values:
+        ends = dict.fromkeys((number(values[0]), number(values[-1])))
+        span = f" at {' ... '.join(ends)}"
+    first = same[0].target
+    told = f"{first.pool}/{first.lever}: {len(same)} members stay{span}"
+    return f"{clock(at, date=date)} {told}: {SENTENCE[same[0].why]}"
 
 
 def chain(decision: Decision) -> list[tuple[str, str, str, str]]:

@@ -4,6 +4,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from controller.cli.terminal import FAILED, out
 from controller.cli.times import parse_time
 from controller.config import GovernorConfig, config_hash, load, loads
 from controller.core.errors import InputError
-from controller.core.model import Decision
+from controller.core.model import Decision, Target
 from controller.explain import chain, clock, decision_json, movement, outcome_words, sentence
 from controller.explain import explain as sentences
 from controller.rehearse.lines import write_line
@@ -35,6 +36,12 @@ def register(app: typer.Typer) -> None:
 def explain(
     ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger: its directory, or one file of it.")],
     pool: Annotated[str | None, typer.Option("--pool", "-p", metavar="POOL", help="This pool only.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", "-t", metavar="TARGET", help="This target only: POOL/LEVER, with its members, or one of them."
+        ),
+    ] = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -53,7 +60,9 @@ def explain(
         mine = [
             one
             for one in record.plan.decisions
-            if (pool is None or one.target.pool == pool) and (one.changed or not changes)
+            if (pool is None or one.target.pool == pool)
+            and (target is None or _within(one.target, target))
+            and (one.changed or not changes)
         ]
         shown += len(mine)
         if as_json:
@@ -61,14 +70,27 @@ def explain(
         elif table:
             _print_tables(record, mine)
         else:
-            lines = sentences(record.plan, record.applied, pool=pool, changes_only=changes, date=True)
-            if len(mine) > 1:
+            pins = {t: state.pin for t, state in record.snapshot.targets.items() if state.pin is not None}
+            lines = sentences(
+                replace(record.plan, decisions=tuple(mine)), record.applied, pins=pins, folded=target is None, date=True
+            )
+            if len(mine) > 1 and target is None:
                 lines.insert(0, f"{clock(record.at, date=True)} {record.plan.summary}")
             for line in lines:
                 out().print(line, soft_wrap=True)
     if not shown and pool is not None and not changes:
         known = sorted({one.target.pool for record in records for one in record.plan.decisions})
         raise InputError(f"--pool {pool}: no such pool in these records; there are {', '.join(known) or 'none'}")
+    if not shown and target is not None and not changes:
+        levers = sorted(
+            {f"{one.target.pool}/{one.target.lever}" for record in records for one in record.plan.decisions}
+        )
+        raise InputError(f"--target {target}: no such target in these records; there are {', '.join(levers) or 'none'}")
+
+
+def _within(target: Target, wanted: str) -> bool:
+    """Whether it is the target that was asked for, or one of its members."""
+    return str(target) == wanted or f"{target.pool}/{target.lever}" == wanted
 
 
 def _chosen(records: Iterable[Record], at: str | None, last: int) -> list[Record]:

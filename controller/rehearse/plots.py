@@ -1,16 +1,17 @@
 """The plots of one pool: its signals against their targets, recorded and proposed replicas, and every decision."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from controller.core.model import Decision, Target
+from controller.core.model import Decision, Lever, Target
 from controller.core.reading import State
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.explain import ASKED, IDLE, clock, held_by, movement, number, reason
+from controller.rehearse.members import FEW, by_lever, limited, movers, short_name, spread
 from controller.rehearse.svg import Axis, Box, Scale, band, element, fit, line, spans, steps
 from controller.rehearse.trace import STATES, Column, Key, PoolTrace, TargetTrace
 from controller.rehearse.words import percent, quantity
@@ -18,6 +19,7 @@ from controller.rehearse.words import percent, quantity
 WIDTH, LEFT, RIGHT = 1000.0, 62.0, 12.0
 HEIGHT, HEAD, STRIP, GAP = 92.0, 24.0, 5.0, 12.0
 COLUMNS_OF_LANE = 300
+COLOURS = 3  # members of one lever that have a line of their own
 MARKS = 240  # drawn decisions per target; each column of the page keeps its last one
 
 # The strip under each plot; a column that mixes states shows the one that matters most.
@@ -60,9 +62,14 @@ def draw_pool(pool: PoolTrace, at: Sequence[float], step: float) -> tuple[Markup
     axis = Axis(at, hole=2.5 * step)
     parts: list[Markup] = []
     top = 0.0
-    for target, lane in sorted(pool.targets.items()):
-        drawn, top = _target(target, lane, axis, top)
-        parts.append(drawn)
+    for lever, targets in by_lever(pool.targets):
+        if len(targets) > FEW:
+            drawn, top = _members(lever, targets, pool.targets, axis, top)
+            parts.append(drawn)
+            continue
+        for target in targets:
+            drawn, top = _target(target, pool.targets[target], axis, top)
+            parts.append(drawn)
     if parts:
         parts.append(_time_axis(axis, top - 4))
         top += 10
@@ -193,10 +200,10 @@ def _panel(panel: Panel, curves: tuple[Curve, ...], axis: Axis, top: float) -> t
 
 def _target(target: Target, lane: TargetTrace, axis: Axis, top: float) -> tuple[Markup, float]:
     box = Box(LEFT, top + HEAD, WIDTH - LEFT - RIGHT, HEIGHT + 22)
-    scale = fit([*lane.recorded, *lane.ready, *lane.proposed], (), whole=True)
-    name = "/".join(part for part in (target.lever.value, target.member) if part)
-    parts = [_frame(f"{name}: recorded and proposed", box, scale, number, axis)]
-    rows = [("recorded", lane.recorded), ("proposed", lane.proposed)]
+    recorded, proposed = limited(lane.recorded), limited(lane.proposed)
+    scale = fit([*recorded, *lane.ready, *proposed], (), whole=target.lever is Lever.REPLICAS)
+    parts = [_frame(f"{short_name(target)}: recorded and proposed", box, scale, number, axis)]
+    rows: list[tuple[str, Sequence[float]]] = [("recorded", recorded), ("proposed", proposed)]
     if not all(map(_same, lane.ready, lane.recorded)):
         rows.insert(0, ("ready", lane.ready))
     for label, values in rows:
@@ -209,6 +216,34 @@ def _target(target: Target, lane: TargetTrace, axis: Axis, top: float) -> tuple[
     parts += _markers(lane, axis, scale, box)
     parts += _lane(lane, axis, Box(box.left, box.bottom + 3, box.width, 11))
     return element("g", Markup("").join(parts)), box.bottom + 14 + GAP
+
+
+def _members(
+    lever: Lever, targets: Sequence[Target], lanes: Mapping[Target, TargetTrace], axis: Axis, top: float
+) -> tuple[Markup, float]:
+    """All members of a lever in one plot: the band that holds their proposals, and by name those that moved most."""
+    box = Box(LEFT, top + HEAD, WIDTH - LEFT - RIGHT, HEIGHT + 22)
+    ends = spread(lanes[target] for target in targets)
+    scale = fit([value for pair in ends for value in pair], ())
+    named = movers(lanes, targets, COLOURS)
+    parts = [
+        _frame(f"{lever}: proposed for {len(targets)} members", box, scale, number, axis),
+        element("path", d=band(axis, ends, scale, box), class_="band c1"),
+    ]
+    for colour, target in enumerate(named, start=1):
+        parts.append(
+            element(
+                "path", d=steps(axis, limited(lanes[target].proposed), scale, box), class_=f"line c{colour}",
+                data_name=target.member, data_unit="", data_step=1, data_lo=f"{scale.lo:g}", data_hi=f"{scale.hi:g}",
+                data_log=0, data_top=box.top, data_bottom=box.bottom,
+            )
+        )  # fmt: skip
+        parts.append(
+            element("text", f"— {target.member[:32]}", x=box.left + box.width - 230 * (len(named) - colour),
+                    y=box.top - 8, class_=f"key c{colour}")
+        )  # fmt: skip
+        parts += _markers(lanes[target], axis, scale, box)
+    return element("g", Markup("").join(parts)), box.bottom + GAP
 
 
 def _same(a: float, b: float) -> bool:

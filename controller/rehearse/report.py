@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from controller.core.why import SENTENCE
 from controller.explain import clock, held_by, is_replicas, number
+from controller.rehearse.members import rows, short_name
 from controller.rehearse.plots import STRIP_NAMES, draw_pool, sparkline
 from controller.rehearse.summary import PoolSummary, Summary
 from controller.rehearse.trace import PoolTrace, Trace
@@ -59,7 +60,7 @@ def _pool(trace: Trace, pool: PoolTrace, summary: PoolSummary) -> dict[str, obje
     changes = [
         {
             "at": clock(trace.at[tick], date=dated),
-            "target": "/".join(part for part in (target.lever.value, target.member) if part),
+            "target": short_name(target),
             "recorded": number(decision.current),
             "was": number(was),
             "now": number(decision.final),
@@ -67,8 +68,14 @@ def _pool(trace: Trace, pool: PoolTrace, summary: PoolSummary) -> dict[str, obje
             "held": held_by(decision) is not None,
             "reason": why_changed(decision),
         }
-        for target, lane in sorted(pool.targets.items())
-        for tick, was, decision in lane.changes()
+        for tick, target, was, decision in sorted(
+            (
+                (tick, target, was, decision)
+                for target, lane in pool.targets.items()
+                for tick, was, decision in lane.changes()
+            ),
+            key=lambda change: change[:2],
+        )
     ]
     svg, absent = draw_pool(pool, trace.at, trace.step) if trace.at else (Markup(""), [])
     lane = next((lane for target, lane in sorted(pool.targets.items()) if is_replicas(target)), None)
@@ -80,7 +87,7 @@ def _pool(trace: Trace, pool: PoolTrace, summary: PoolSummary) -> dict[str, obje
         ],
         "targets": [
             {
-                "name": "/".join(part for part in (one.target.lever.value, one.target.member) if part),
+                "name": row.name,
                 "hours": hours(one),
                 "changes": f"{one.ups} up, {one.downs} down",
                 "turns": one.turns,
@@ -89,8 +96,12 @@ def _pool(trace: Trace, pool: PoolTrace, summary: PoolSummary) -> dict[str, obje
                 "held_total": sum(one.held.values()),
                 "ticks": one.ticks,
             }
-            for one in summary.targets
+            for row in rows(summary.targets)
+            for one in (row.one,)
         ],
+        "replicas": [hours(one) for one in summary.targets if is_replicas(one.target)],
+        "turns": sum(one.turns for one in summary.targets),
+        "held": sum(sum(one.held.values()) for one in summary.targets),
         "changes": changes[:ROWS],
         "more": max(0, len(changes) - ROWS),
         "changed": len(changes),

@@ -67,6 +67,7 @@ class TargetSummary:
     recorded_turns: int
     held: Mapping[Why, int]  # ticks at which what was asked was held or bent, by reason
     ticks: int
+    known: float = 0.0  # hours at which both are known
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,7 @@ def _ticks_within(column: Column, target: float) -> tuple[float | None, float | 
 
 
 def _target(target: Target, lane: TargetTrace, spans: Sequence[float], held: Mapping[Why, int]) -> TargetSummary:
-    recorded = proposed = 0.0
+    recorded = proposed = known = 0.0
     both = 0
     serving = lane.recorded if all(math.isnan(v) for v in lane.ready) else lane.ready
     for was, would, span in zip(serving, lane.proposed, spans, strict=True):
@@ -200,6 +201,7 @@ def _target(target: Target, lane: TargetTrace, spans: Sequence[float], held: Map
             both += 1
             recorded += was * span
             proposed += would * span
+            known += span
     finite = [v for v in lane.proposed if not math.isnan(v)]
     ups, downs, _ = moves(lane.proposed)
     return TargetSummary(
@@ -213,4 +215,5 @@ def _target(target: Target, lane: TargetTrace, spans: Sequence[float], held: Map
         moves(lane.recorded)[2],
         held,
         len(spans),
+        known / 3600,
     )  # fmt: skip

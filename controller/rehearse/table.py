@@ -7,6 +7,7 @@ from rich.text import Text
 
 from controller.core.model import Decision
 from controller.explain import clock, number
+from controller.rehearse.members import rows
 from controller.rehearse.summary import PoolSummary, Summary
 from controller.rehearse.trace import Trace
 from controller.rehearse.words import OPEN_LOOP, attained, duration, held, hours, percent, promise, why_changed
@@ -34,20 +35,20 @@ def found_changes(trace: Trace) -> list[tuple[float, float, Decision]]:
 
 
 def _changes(console: Console, trace: Trace, summary: Summary, limit: int) -> None:
-    rows = found_changes(trace)
+    found = found_changes(trace)
     date = clock(summary.start, date=True)[:10] != clock(summary.end, date=True)[:10]
-    console.print(Text(f"What Governor would have changed: {len(rows):,}", style="bold"))
+    console.print(Text(f"What Governor would have changed: {len(found):,}", style="bold"))
     if not console.is_terminal:
-        for at, was, decision in rows[:limit]:
+        for at, was, decision in found[:limit]:
             moved = f"{number(was)} → {number(decision.final)}"
             line = f"{clock(at, date=date)} {decision.target} {moved} (recorded {number(decision.current)}): "
             console.print(Text(line + why_changed(decision)), soft_wrap=True)
-    elif rows:
+    elif found:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in ("time (UTC)", "target", "recorded", "proposal"):
             table.add_column(heading, no_wrap=True)
         table.add_column("reason", overflow="fold")
-        for at, was, decision in rows[:limit]:
+        for at, was, decision in found[:limit]:
             moved = f"{number(was)} → {number(decision.final)}"
             table.add_row(
                 clock(at, date=date),
@@ -57,8 +58,8 @@ def _changes(console: Console, trace: Trace, summary: Summary, limit: int) -> No
                 Text(why_changed(decision)),
             )
         console.print(table)
-    if len(rows) > limit:
-        console.print(f"... and {len(rows) - limit:,} more; --limit shows more of them, --json has all")
+    if len(found) > limit:
+        console.print(f"... and {len(found) - limit:,} more; --limit shows more of them, --json has all")
     console.print()
 
 
@@ -71,9 +72,9 @@ def _pool(console: Console, pool: PoolSummary) -> None:
         if one.seen < 0.995:
             line.append(f"; data at {percent(one.seen)} of ticks")
         console.print(line, soft_wrap=True)
-    for target in pool.targets:
-        name = "/".join(part for part in (target.target.lever.value, target.target.member) if part)
-        text = f"  {name}: {hours(target)}; the proposal rose {target.ups} and fell {target.downs} times, "
+    for row in rows(pool.targets):
+        target = row.one
+        text = f"  {row.name}: {hours(target)}; the proposal rose {target.ups} and fell {target.downs} times, "
         text += f"{target.turns} reversals of direction (recorded {target.recorded_turns})"
         console.print(Text(text), soft_wrap=True)
         if target.held:

@@ -2,7 +2,7 @@
 
 import math
 
-from controller.core.model import Decision
+from controller.core.model import Decision, Lever
 from controller.explain import number, reason
 from controller.rehearse.summary import ObjectiveSummary, TargetSummary
 
@@ -76,9 +76,15 @@ def attained(one: ObjectiveSummary) -> str:
 
 
 def hours(one: TargetSummary) -> str:
-    """`recorded 12.0 h, proposed 9.5 h (-21 %)`."""
+    """`recorded 12.0 h, proposed 9.5 h (-21 %)`; of other levers than replicas their mean, of caps and gates the lowest
+    limit, because no limit has no mean."""
     if one.recorded_hours is None or one.proposed_hours is None:
         return "not comparable: the recording holds no value of this target"
+    if one.target.lever in (Lever.TENANT_CAP, Lever.ADMISSION):
+        return f"lowest limit proposed: {number(one.lowest)}"
+    if one.target.lever is not Lever.REPLICAS:
+        was, would = (hours / one.known if one.known else 0.0 for hours in (one.recorded_hours, one.proposed_hours))
+        return f"mean recorded {number(round(was, 3))}, proposed {number(round(would, 3))}"
     text = f"recorded {one.recorded_hours:,.2f} h, proposed {one.proposed_hours:,.2f} h"
     if one.recorded_hours > 0:
         text += f" ({(one.proposed_hours / one.recorded_hours - 1) * 100:+.0f} %)"

@@ -51,7 +51,7 @@ def test_what_the_actuator_said_stands_under_its_decision() -> None:
     one = decision(8, 9, Why.DEMAND, Step("capacity", 8, 9, Why.DEMAND))
     lines = explain(Plan(LATE, (one,)), [Applied(REPLICAS, Outcome.REFUSED, "an HPA owns it")])
     assert lines[1] == "    refused: an HPA owns it"
-    assert explain(Plan(LATE, (one,)), pool="other") == []
+    assert explain(Plan(LATE, ())) == []
 
 
 def test_observe_mode_says_that_nothing_was_sent() -> None:
