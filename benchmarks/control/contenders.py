@@ -100,8 +100,10 @@ def _filled(case: Case, rest: Data, pool: Data) -> Data:
     ttft, tpot = promise["ttft"], promise["tpot"]
     pools = {}
     for name, spec in case.scenario["fleet"]["pools"].items():
+        routes = spec["gateway"]["knobs"].get("downgrade", ())
         pools[name] = {
             **pool,
+            **_parties(case, name, pool),
             "selector": {"model_name": spec.get("model_name", name)},
             "objectives": [
                 {"signal": "ttft", "percentile": "p95", "target": ttft},
@@ -110,10 +112,34 @@ def _filled(case: Case, rest: Data, pool: Data) -> Data:
             "workload": {"namespace": "default", "name": name},
             "gpus_per_replica": spec["gpus"],
             "cold_start": seconds(case.cold_start),
-            **({"levers": {}} if name == HELD else {}),
+            "levers": {} if name == HELD else _levers(pool["levers"], case, [route["pool"] for route in routes]),
             **(_told(case.profile) if case.profile is not None and name == CHAT else {}),
         }
     return {**rest, "pools": pools}
+
+
+def _parties(case: Case, name: str, pool: Data) -> Data:
+    """What tenants were promised and what the classes stand for, where a gateway tells them apart."""
+    if "gateway" not in pool:
+        return {}
+    spec = case.scenario["fleet"]["pools"][name]
+    return {
+        "gateway": {**pool["gateway"], "selector": {"model_name": spec.get("model_name", name)}},
+        "tenants": {one: {"guarantee": tokens, "consents": True} for one, tokens in case.tenants.items()},
+        "classes": {
+            "critical": {"rank": 0, "consents": True},
+            "sheddable": {"rank": 1, "sheddable": True, "consents": True},
+        },
+    }
+
+
+def _levers(all_of_them: Data, case: Case, receivers: Sequence[str]) -> Data:
+    """Those levers that have something to move in a case: no caps without promises, no downgrade without a receiver."""
+    own: Mapping[str, Data | None] = {
+        "tenant_cap": {} if case.tenants else None,
+        "downgrade": {"receivers": list(receivers)} if receivers else None,
+    }
+    return {name: {**lever, **more} for name, lever in all_of_them.items() if (more := own.get(name, {})) is not None}
 
 
 def _told(error: Mapping[str, float]) -> Data:
