@@ -22,6 +22,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
 from controller.core.params import Unit, param
 from controller.core.ports import Balance, Brief, View
@@ -49,7 +50,7 @@ class Downgrade:
     """Shares for the receiving pools of one pool."""
 
     levers = (Lever.DOWNGRADE,)
-    reads: frozenset[Signal] = frozenset()
+    reads = READS
 
     @dataclass(frozen=True, slots=True)
     class Config:

@@ -25,6 +25,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, PoolReadings, Proposal, Target, TargetState
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, Limits, View
@@ -71,7 +72,7 @@ class FairShare:
     """Caps of the tenants of one pool."""
 
     levers = (Lever.TENANT_CAP,)
-    reads = frozenset({Signal.QUEUE_DELAY, Signal.OFFERED_RATE})
+    reads = READS
 
     @dataclass(frozen=True, slots=True)
     class Config:

@@ -21,6 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, View
@@ -41,7 +42,7 @@ class Gate:
     """Set-points of the admission gate of one pool."""
 
     levers = (Lever.ADMISSION,)
-    reads = frozenset({Signal.ITL, Signal.RUNNING, Signal.OOM_RESTARTS})
+    reads = READS | {Signal.TPOT, Signal.OOM_RESTARTS}
 
     @dataclass(frozen=True, slots=True)
     class Config:

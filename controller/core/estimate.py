@@ -26,6 +26,14 @@ BURN_MARGIN = 0.15  # extra capacity while the error budget burns too fast
 DRAIN = 60.0  # seconds in which a backlog should be gone
 MARGIN_QUANTILE = 0.9
 _PRIOR = Profile()  # of a pool that has none of its own
+# What an estimate is made of. A policy that goes by it names these among what it reads, else they are not fetched.
+READS = frozenset(
+    {
+        Signal.OFFERED_RATE, Signal.ADMITTED_RATE, Signal.FINISHED_RATE, Signal.RETRY_SHARE, Signal.PROMPT_TOKEN_RATE,
+        Signal.GENERATION_TOKEN_RATE, Signal.PREFIX_HIT_RATE, Signal.ITL, Signal.RUNNING, Signal.KV_USAGE,
+        Signal.QUEUE_DEPTH, Signal.QUEUE_DELAY, Signal.READY_REPLICAS, Signal.STUCK,
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
