@@ -82,6 +82,7 @@ class Fleet:
         self._values: dict[Target, float] = {}
         self._members: tuple[Target, ...] = ()
         self._load = {size.pool(n): busy * size.replicas * _RATE for n in range(size.pools)}
+        self._load[SMALL] = min(busy, 0.3) * size.replicas * _RATE  # somebody has room
         self.number = 0
 
     def snapshot(self) -> Snapshot:
