@@ -169,7 +169,8 @@ class Breaker:
         limit = self.config.slow_ratio if one.phase is Phase.RAMP else math.sqrt(self.config.slow_ratio)
         if slowness is not None and slowness >= limit:
             return self._open(name, one, Why.SLOW_REPLICA, now)
-        well = slowness is not None or (told.ended >= 3 and not told.errors)
+        answered = told.ended >= 3 and not told.failing(self.config.errors, 0.5, least=3.0)
+        well = answered or (slowness is not None and one.cause is not Why.FAILING_REPLICA)
         if one.phase is Phase.RAMP:
             return replace(one, phase=Phase.CLOSED, since=now, slow=0, judged=now) if well else one
         return replace(one, phase=Phase.RAMP, since=now) if well or now - one.since >= SILENT else one

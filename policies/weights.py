@@ -31,6 +31,7 @@ from policies.pace import known, paces
 ROUTERS = ("weighted", "load_aware")
 LOOP = 0.5  # what g * rho / (1 - rho) may be
 MOVED = 0.05  # of a full share: what counts as a move that the cache can feel
+WARM = 180.0  # seconds with the same replicas after which a move may be judged by the hit rate
 LEAST_NOISE = 0.03  # of the hit rate
 NOISE = 3.0  # times the mean deviation
 CACHE_TIME = 60.0  # seconds over which the hit rate and its noise are averaged
@@ -87,13 +88,16 @@ class Weights:
 
     @dataclass(frozen=True, slots=True)
     class State:
-        """`members` by name; `at` the last tick; `hit` and `noise` mean and mean deviation of the pool's hit rate; the
-        `move` that is judged; `resting` until when, unix seconds."""
+        """`members` by name; `at` the last tick; `hit` and `noise` mean and mean deviation of the pool's hit rate
+        with the same members `since` then; the weights when the last judgement ended are the `anchor`, and the `move` away from them is
+        judged; `resting` until when. Unix seconds."""
 
         members: Mapping[str, Member] = field(default_factory=dict)
         at: float | None = None
         hit: float | None = None
         noise: float = 0.0
+        since: float | None = None
+        anchor: Mapping[str, float] = field(default_factory=dict)
         move: Move | None = None
         resting: float = 0.0
 
@@ -129,10 +133,7 @@ class Weights:
         proposals = [
             self._one(targets[name], weight, wishes.get(name), gain, view, state) for name, weight in current.items()
         ]
-        moved = max((abs(p.value - current[p.target.member]) for p in proposals if p.ask is Ask.SET), default=0.0)
-        if moved >= MOVED and state.move is None and state.hit is not None:
-            state = replace(state, move=Move(view.tick.at, current, state.hit, state.noise))
-        return tuple(proposals), state
+        return tuple(proposals), self._moving(view.tick.at, current, proposals, state)
 
     # --- what is wanted ----------------------------------------------------------------------------------------------
 
@@ -207,7 +208,7 @@ class Weights:
                 pace = seen[name] if member.pace is None else member.pace + gain * (seen[name] - member.pace)
                 member = replace(member, pace=pace)
             members[name] = member
-        move = state.move if members.keys() == state.members.keys() else None  # a cold cache would be blamed on it
+        same = members.keys() == state.members.keys()
         hit, noise = state.hit, state.noise
         reading = view.pool.get(Signal.PREFIX_HIT_RATE)
         if reading.trusted and reading.value is not None:
@@ -215,7 +216,10 @@ class Weights:
             before = reading.value if hit is None else hit
             noise += gain * (abs(reading.value - before) - noise)
             hit = before + gain * (reading.value - before)
-        return replace(state, members=members, at=now, hit=hit, noise=noise, move=move)
+        # The cold cache of a new replica, or what went with an old one, would be blamed on the move.
+        since = now if state.since is None or not same else state.since
+        move = state.move if same else None
+        return replace(state, members=members, at=now, hit=hit, noise=noise, since=since, move=move)
 
     def _ratios(self, view: View) -> dict[str, float]:
         """ln(pace / median) of the replicas that can be compared."""
@@ -228,6 +232,19 @@ class Weights:
         middle = median(one.own for one in found.values())
         return {name: math.log(one.own / middle) for name, one in found.items()}
 
+    def _moving(
+        self, now: float, current: Mapping[str, float], proposals: Sequence[Proposal], state: "Weights.State"
+    ) -> "Weights.State":
+        """Opens a judgement when the weights have moved far enough from where the last one ended. They move a little
+        each tick, and only the sum of it can be felt."""
+        if state.move is not None:
+            return state
+        anchor = state.anchor if state.anchor.keys() == current.keys() else current
+        moved = max((abs(p.value - anchor[p.target.member]) for p in proposals if p.ask is Ask.SET), default=0.0)
+        if moved >= MOVED and state.hit is not None and state.since is not None and now - state.since >= WARM:
+            return replace(state, anchor=current, move=Move(now, anchor, state.hit, state.noise))
+        return replace(state, anchor=anchor)
+
     def _cost(
         self, view: View, current: Mapping[str, float], state: "Weights.State"
     ) -> tuple["Weights.State", Mapping[str, float] | None]:
@@ -235,7 +252,7 @@ class Weights:
         move, hit, now = state.move, state.hit, view.tick.at
         if move is None or hit is None or now - move.at < SETTLE:
             return state, None
-        state = replace(state, move=None)
+        state = replace(state, move=None, anchor=current)
         if hit >= move.hit - max(LEAST_NOISE, NOISE * move.noise):
             return state, None
         return replace(state, resting=now + self.config.rest), move.before
