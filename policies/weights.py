@@ -88,9 +88,9 @@ class Weights:
 
     @dataclass(frozen=True, slots=True)
     class State:
-        """`members` by name; `at` the last tick; `hit` and `noise` mean and mean deviation of the pool's hit rate
-        with the same members `since` then; the weights when the last judgement ended are the `anchor`, and the `move` away from them is
-        judged; `resting` until when. Unix seconds."""
+        """`members` by name; `at` the last tick; `hit` and `noise` mean and mean deviation of the pool's hit rate, with
+        the same members `since` then; the weights when the last judgement ended are the `anchor`, and the `move` away
+        from them is judged; `resting` until when. Unix seconds."""
 
         members: Mapping[str, Member] = field(default_factory=dict)
         at: float | None = None

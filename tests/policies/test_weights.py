@@ -178,6 +178,8 @@ def test_a_new_replica_with_a_cold_cache_is_not_the_weights_fault() -> None:
     fleet.run(30.0, r1=SLOW)
     fleet.names.append("r9")
     fleet.hit_rate = 0.3
+    fleet.run(60.0, r1=SLOW)
+    assert fleet.state.move is None
     fleet.run(300.0, r1=SLOW)
 
     assert fleet.state.resting == 0.0
