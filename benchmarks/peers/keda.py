@@ -13,8 +13,9 @@ its page "Scaling Deployments", and of kubernetes/kubernetes `replica_calculator
 * a Prometheus that does not answer is an error: after more than `failures` in a row the value is `fallback` replicas'
   worth, where that is set; else the HPA does nothing.
 
-Tuned is `target`. What this emulation cannot know: how the twin's ticks fall against the clocks of KEDA and the HPA; it
-takes each look at the first tick at which it is due.
+The query may be any: here requests running and waiting, waiting alone, or offered per second. Tuned is `target`. What
+this emulation cannot know: how the twin's ticks fall against the clocks of KEDA and the HPA; it takes each look at the
+first tick at which it is due.
 """
 
 import math
@@ -38,7 +39,7 @@ class Keda:
     """Replicas by the sum of a metric over the part of one replica."""
 
     TUNED = "target"
-    GRID = (6.0, 9.0, 12.0, 16.0, 20.0, 24.0, 28.0, 32.0, 40.0, 52.0)
+    GRID: tuple[float, ...] = (6.0, 9.0, 12.0, 16.0, 20.0, 24.0, 28.0, 32.0, 40.0, 52.0)
     ABOUT = (
         "KEDA's Prometheus scaler with the HPA that it generates: the query is the sum of requests running and waiting "
         "(or waiting alone) at engines and gateway; polling, cooldown, activation, fallback, and null read as 0 follow "
@@ -47,14 +48,17 @@ class Keda:
     )
 
     levers = (Lever.REPLICAS,)
-    reads = frozenset({Signal.RUNNING, Signal.QUEUE_DEPTH})
+    reads = frozenset({Signal.RUNNING, Signal.QUEUE_DEPTH, Signal.OFFERED_RATE})
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Config(Behaviour):
         """Parameters of a ScaledObject with one Prometheus trigger, and of its HPA; the defaults are published ones."""
 
         target: float = param("threshold: the part of the metric that one replica takes", gt=0)
-        metric: str = param("in_flight (requests running and waiting) or queue (waiting alone)", seen.IN_FLIGHT)
+        metric: str = param(
+            "in_flight (requests running and waiting), queue (waiting alone) or rate (offered per second)",
+            seen.IN_FLIGHT,
+        )
         activation: float = param("activationThreshold: above it the pool is active", 0.0, ge=0)
         poll: float = param("pollingInterval", 30.0, unit=Unit.DURATION, gt=0)
         cooldown: float = param("cooldownPeriod before the last replica goes", 300.0, unit=Unit.DURATION, ge=0)
@@ -76,7 +80,7 @@ class Keda:
         failed: int = 0
 
     def __init__(self, config: "Keda.Config") -> None:
-        seen.check(config.metric)
+        seen.check(config.metric, (*seen.OF_PODS, seen.RATE))
         if config.fallback_behaviour not in BEHAVIOURS:
             raise ValueError(
                 f"fallback_behaviour: unknown {config.fallback_behaviour!r}; write one of {', '.join(BEHAVIOURS)}"
@@ -151,3 +155,21 @@ class Keda:
         if kind == CURRENT or (kind == HIGHER and current > static) or (kind == LOWER and current < static):
             return math.floor(current)
         return static
+
+
+class KedaRate(Keda):
+    """The same with the rate of requests offered as its query: behind a gate that refuses work, requests in flight do
+    not tell how much was refused. The grid is for replicas that serve about one request per second; scale it to the
+    plant."""
+
+    GRID = (0.3, 0.36, 0.43, 0.52, 0.6, 0.68, 0.76, 0.86, 1.0)
+    ABOUT = (
+        "KEDA as above, with the rate of requests offered per replica as its query. It counts what the gateway "
+        "refuses, which requests in flight do not show, and takes all requests for equal, which they are not."
+    )
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Config(Keda.Config):
+        """As of ``Keda``; `target` is requests per second that one replica is to serve."""
+
+        metric: str = param("rate (offered per second)", seen.RATE)

@@ -5,21 +5,22 @@ not answer is told from one that answers with nothing, because some peers act on
 """
 
 import math
+from collections.abc import Sequence
 
 from controller.core.model import Ask, Lever, Proposal, Scope, Target, TargetState
 from controller.core.ports import View
 from controller.core.signals import Signal
 from controller.core.why import Why
 
-IN_FLIGHT, QUEUE = "in_flight", "queue"
-METRICS = (IN_FLIGHT, QUEUE)
+IN_FLIGHT, QUEUE, RATE = "in_flight", "queue", "rate"
+OF_PODS = (IN_FLIGHT, QUEUE)
 _PARTS = {IN_FLIGHT: (Signal.RUNNING, Signal.QUEUE_DEPTH), QUEUE: (Signal.QUEUE_DEPTH,)}
 
 
-def check(metric: str) -> None:
+def check(metric: str, known: Sequence[str] = OF_PODS) -> None:
     """Refuse what is no metric."""
-    if metric not in _PARTS:
-        raise ValueError(f"metric: unknown {metric!r}; write {' or '.join(METRICS)}")
+    if metric not in known:
+        raise ValueError(f"metric: unknown {metric!r}; write one of {', '.join(known)}")
 
 
 def pool_target(view: View) -> tuple[Target, TargetState, float] | None:
@@ -56,7 +57,10 @@ def at_gateway(view: View) -> float:
 
 
 def summed(view: View, metric: str = IN_FLIGHT) -> float | None:
-    """The metric of all replicas that are seen and the queue at the gateway; None when no series is there."""
+    """The metric of all replicas that are seen and the queue at the gateway, or requests offered per second; None when
+    no series is there."""
+    if metric == RATE:
+        return view.pool.get(Signal.OFFERED_RATE).value
     mine = per_replica(view, metric)
     if not mine and view.pool.get(Signal.QUEUE_DEPTH).value is None:
         return None

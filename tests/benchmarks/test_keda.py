@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.peers.behaviour import per_pod
-from benchmarks.peers.keda import HIGHER, Keda
+from benchmarks.peers.keda import HIGHER, Keda, KedaRate
 from controller.core.model import Proposal
 from controller.core.ports import Limits, View
 from controller.core.why import Why
@@ -36,6 +36,12 @@ def test_the_queue_of_the_gateway_is_in_the_sum() -> None:
     alone = Keda(Keda.Config(target=10.0, metric="queue"))
     proposal, _ = asked(alone, view(0.0, 2, [(8, 1)] * 2, gateway=28.0), alone.initial())
     assert proposal.value == 3  # 2 + 28 wait
+
+
+def test_a_query_for_the_rate_counts_what_the_gateway_refuses() -> None:
+    law = KedaRate(KedaRate.Config(target=0.8))
+    proposal, _ = asked(law, view(0.0, 2, [(8, 0)] * 2, rates=(2.8, 1000.0, 100.0)), law.initial())
+    assert proposal.value == 4  # ceil(2.8 / 0.8)
 
 
 def test_replicas_on_their_way_are_not_asked_for_twice() -> None:
