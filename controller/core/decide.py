@@ -89,7 +89,10 @@ def decide(
     facts = _facts(rules, snapshot, estimates, cases)
     shared, hold = share(joint.size(decisions, rules, facts), rules, positions, snapshot.tick.at, state.fleet)
     shared = joint.restrain(shared, rules, facts)
-    final = tuple(_finish(shared[target], levers[target], snapshot.tick.at) for target in sorted(shared))
+    final = tuple(
+        _finish(d if d is decisions[target] else _bound(d, levers[target]), levers[target], snapshot.tick.at)
+        for target, d in sorted(shared.items())
+    )
     plan = Plan(snapshot.tick.at, final, sentence(final, holding=hold is not None))
     return plan, DecideState(policy_states, _remembered(guard_states, decisions, snapshot.tick.at), hold, past)
 
@@ -206,6 +209,8 @@ class _Rung:
     def _without_given_up(self, target: Target) -> TargetState:
         """Capacity that is awaited for too long is not awaited any more, by nobody."""
         owner, now = self.state(target), self.snapshot.tick.at
+        if not owner.pending:
+            return owner
         young = tuple(p for p in owner.pending if now - p.since < self.lever.give_up)
         return owner if len(young) == len(owner.pending) else replace(owner, pending=young)
 
@@ -271,15 +276,17 @@ def _bound(decision: Decision, lever: LeverRules) -> Decision:
 
 
 def _finish(decision: Decision, lever: LeverRules, now: float) -> Decision:
-    """The last word of the bounds, and whether it is sent. A value that is not neutral and that its target drops after
-    a time is sent again at every tick: when the data is lost, the reason for it is not."""
-    decision = _bound(decision, lever)
+    """Whether it is sent. A value that is not neutral and that its target drops after a time is sent again at every
+    tick: when the data is lost, the reason for it is not."""
     renewed = lever.expiry > 0 and decision.final is not None and decision.final != neutral(lever)
     send = (decision.changed or renewed) and _moves(decision)
     until = now + lever.expiry if send and renewed else None
     if (send, until) == (decision.send, decision.until):
         return decision
-    return replace(decision, send=send, until=until)
+    d = decision  # made anew by hand: ``replace`` takes three times as long, and there is one for every cap that stands
+    return Decision(
+        d.target, d.current, d.final, d.why, d.steps, d.evidence, send=send, mode=d.mode, until=until, blocked=d.blocked
+    )
 
 
 def _sane(proposal: Proposal) -> bool:

@@ -316,9 +316,11 @@ _UNDO: tuple[Guard, ...] = (protect_only, evidence, cooldown, rate)
 
 def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float) -> GuardState:
     """Take the value as read back into memory, before deciding."""
-    periods = [r.period for r in (rules.rate_up, rules.rate_down) if r is not None]
-    keep = max([rules.cooldown_up, rules.cooldown_down, *periods])
-    changes = tuple((t, d) for t, d in state.changes if t > at - keep)
+    changes = state.changes
+    if changes:
+        periods = [r.period for r in (rules.rate_up, rules.rate_down) if r is not None]
+        keep = max([rules.cooldown_up, rules.cooldown_down, *periods])
+        changes = tuple((t, d) for t, d in changes if t > at - keep)
     position = state.position
     if target.accepted is not None:
         if position is not None and target.accepted != position[1]:
@@ -332,7 +334,8 @@ def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float
 def remember(case: Case, sought: float) -> GuardState:
     """Next state after deciding: what was sought, and when a slow lever is due again."""
     at, rules = case.tick.at, case.rules
-    wishes = tuple((t, w) for t, w in case.state.wishes if t >= at - rules.stabilise / case.gain - 1e-6)
+    start = at - rules.stabilise / case.gain - 1e-6
+    wishes = [wish for wish in case.state.wishes if wish[0] >= start]
     due = at + rules.every if rules.every and at >= case.state.due - 1e-6 else case.state.due
     short = (case.state.short_since or at) if _short(case) is not None else None
     return GuardState((*wishes, (at, sought)), case.state.changes, case.state.position, due, short)

@@ -24,6 +24,8 @@ class Merged:
 def merge(proposals: Sequence[Proposal], current: float | None, *, relax_down: bool) -> Merged:
     """`current` stands where nobody sets a value. `relax_down`: lowering is relaxing (capacity), so a tie between SETs
     goes to the higher one; for a shed it is the other way round."""
+    if len(proposals) == 1 and proposals[0].ask in (Ask.SET, Ask.HOLD):
+        return _from(proposals[0])  # nearly always
     ranked = sorted(proposals, key=lambda p: (p.value, p.by, p.why, p.ask))
     holds = [p for p in ranked if p.ask == Ask.HOLD]
     if holds:
