@@ -73,16 +73,17 @@ def join(
     if gateway is None or why:
         gateway = PoolFacts(failed=dict.fromkeys(own | {Fact.HELD}, why), partial=why)
     doubt = _doubt(gateway, stale_after)
+    front = own | {Fact.HELD}
     gauges = _mix(engines.gauges, gateway.gauges, own)
     waiting, in_part = _waiting(engines, gateway)
     if waiting is not None:
         gauges[Fact.WAITING] = waiting
     if Fact.HELD in gateway.gauges:
         gauges[Fact.HELD] = gateway.gauges[Fact.HELD]
-    doubted: dict[Fact, str] = dict.fromkeys(own, doubt) if doubt else {}
+    doubted: dict[Fact, str] = dict.fromkeys(front, doubt) if doubt else {}
     if in_part or doubt:
         doubted[Fact.WAITING] = in_part or doubt
-    failed = _mix(engines.failed, gateway.failed, own)
+    failed = _mix(engines.failed, gateway.failed, front)
     if waiting is not None:
         failed.pop(Fact.WAITING, None)
     ages = [one.age for one in gateway.replicas.values() if one.up]
@@ -99,7 +100,7 @@ def join(
         failed=failed,
         class_failed=(gateway if classes else engines).class_failed,
         doubted=doubted,
-        fronted=own,
+        fronted=front,
         front_age=min(ages) if ages else None,
     )
 

@@ -197,7 +197,10 @@ class Judge:
                 return self.absent(fact)
             value = 0.0
         state, note = self.windowed(fact)
-        return Reading(state, value, None, None, value, self.age_of(fact), self.seconds(fact), self.source(fact), note)
+        seconds = self.seconds(fact)
+        if seconds <= 0 < self.covered:
+            return Reading(State.MISSING, source=self.source(fact), note=note)
+        return Reading(state, value, None, None, value, self.age_of(fact), seconds, self.source(fact), note)
 
     def seconds(self, fact: Fact) -> float:
         """Seconds of the window over which this fact was read."""

@@ -5,14 +5,14 @@ observations give the same readings.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from controller.core import classes, flows, gauges, latency, lengths, queueing, replica
+from controller.core import classes, flows, gauges, latency, lengths, queueing, replica, shares
 from controller.core import join as sides
 from controller.core.burn import BudgetLedger
 from controller.core.facts import Fact
 from controller.core.judge import Judge
-from controller.core.model import PoolReadings, Scope
+from controller.core.model import PoolReadings
 from controller.core.observation import Observation, PoolFacts
 from controller.core.reading import Reading, State
 from controller.core.sane import clean
@@ -38,7 +38,8 @@ class GatewaySpec:
 class PoolSpec:
     """What the meter must know of a pool: the control window in seconds, when a sample is stale, its objectives.
     `class_label` is the label that names the request class, "" where no objective names one. `gateway` is None where
-    the pool is read at one place alone."""
+    the pool is read at one place alone; `singles` says that levers move single replicas, so that what each does is
+    looked at. `tenants` and `classes` are the names of those that were promised something."""
 
     name: str
     window: float
@@ -46,6 +47,9 @@ class PoolSpec:
     stale_after: float = 60.0
     class_label: str = ""
     gateway: GatewaySpec | None = None
+    singles: bool = False
+    tenants: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
 
 
 class Meter:
@@ -98,7 +102,7 @@ class PoolMeter:
         facts = observation.pools.get(self.spec.name)
         if facts is None:
             return PoolReadings(burn=self._burns(observation.at))
-        facts = clean(facts)
+        facts = engines = clean(facts)
         aborts = self._aborts(facts.counters) if observation.since is not None else {}
         if self.spec.gateway is not None:
             facts = self._join(facts, observation.pools.get(self.spec.gateway.name), self.spec.gateway)
@@ -107,16 +111,15 @@ class PoolMeter:
         else:
             counters = {**facts.counters, **aborts} if aborts else facts.counters
             self._remember(self._entry(observation.since, observation.at, facts, counters))
-        return self._readings(
-            Judge(
-                self.history,
-                facts,
-                observation.at,
-                window=self.spec.window,
-                stale_after=self.spec.stale_after,
-                fresh=observation.since is not None,
-            )
+        judge = Judge(
+            self.history,
+            facts,
+            observation.at,
+            window=self.spec.window,
+            stale_after=self.spec.stale_after,
+            fresh=observation.since is not None,
         )
+        return self._readings(judge, engines)
 
     def _join(self, engines: PoolFacts, gateway: PoolFacts | None, spec: GatewaySpec) -> PoolFacts:
         """The facts of engines and gateway as those of one pool."""
@@ -124,9 +127,12 @@ class PoolMeter:
             gateway = clean(gateway)
             self.told |= sides.told(gateway)
         own = sides.owned(gateway, self.told)
-        # Who comes back tells how much it has counted, not since when.
         was, self.silent = self.silent, bool(sides.silence(gateway, self.spec.stale_after))
-        self.uncounted = own if was and not self.silent else NO_FACTS
+        self.uncounted = NO_FACTS
+        if was and not self.silent and gateway is not None:
+            # Who comes back tells how much it has counted, not since when.
+            self.uncounted = own | {Fact.HELD}
+            gateway = replace(gateway, counters={}, histograms={}, tenants={}, classes={})
         return sides.join(
             engines, gateway, own, self.spec.stale_after, tenants=spec.tenants, classes=spec.classes
         )  # fmt: skip
@@ -143,12 +149,16 @@ class PoolMeter:
         return {Fact.ABORTED: max(0.0, left)}
 
     def _entry(self, since: float, at: float, facts: PoolFacts, counters: Mapping[Fact, float]) -> Entry:
-        replicas = {name: ReplicaEntry(r.counters, r.gauges) for name, r in facts.replicas.items() if r.up}
-        own = {name: one for name, one in facts.classes.items() if name in self.classes}
+        replicas = {
+            name: ReplicaEntry(r.counters, r.gauges, r.histograms) for name, r in facts.replicas.items() if r.up
+        }
+        own = facts.classes
         told = classes.named(facts) if self.classes else NO_FACTS
         failed = frozenset(facts.failed) if facts.failed else NO_FACTS
         failed |= self.uncounted
-        return Entry(since, at, facts.histograms, counters, facts.gauges, replicas, own, told, failed)
+        return Entry(
+            since, at, facts.histograms, counters, facts.gauges, replicas, own, told, failed, facts.tenants
+        )  # fmt: skip
 
     def _remember(self, entry: Entry) -> None:
         self.history.push(entry)
@@ -168,7 +178,8 @@ class PoolMeter:
     def _burns(self, now: float) -> dict[str, dict[str, Reading]]:
         return {name: ledger.burns(now) for name, ledger in self.budgets.items()}
 
-    def _readings(self, j: Judge) -> PoolReadings:
+    def _readings(self, j: Judge, engines: PoolFacts) -> PoolReadings:
+        gateway = self.spec.gateway
         signals = gauges.pool_gauges(j)
         latencies = {signal: latency.quantiles(j, signal, self.spec.objectives) for signal in LATENCY}
         signals.update({signal: stats["p99"] for signal, stats in latencies.items()})
@@ -176,17 +187,20 @@ class PoolMeter:
         signals.update(flows.flows(j))
         self.lengths.learn(signals)
         signals.update(lengths.tokens(j, self.lengths, signals))
-        replicas = {name: replica.replica(j, name, r) for name, r in j.facts.replicas.items()}
+        singles = replica.Singles(j, engines) if self.spec.singles else None
+        replicas = {name: replica.replica(j, name, r, singles) for name, r in j.facts.replicas.items()}
         signals[Signal.STUCK] = replica.stuck_total(replicas)
         return PoolReadings(
             signals=signals,
             latencies=latencies,
             replicas=replicas,
-            tenants={name: Scope(signals=replica.tenant(j, t.counters)) for name, t in j.facts.tenants.items()},
+            tenants=shares.tenants(j, self.spec.tenants, fronted=gateway is not None and gateway.tenants),
+            classes=shares.classes(j, self.spec.classes, fronted=gateway is not None and gateway.classes),
             attainment={o.name: self._attainment(j, o) for o in self.spec.objectives if o.share is not None},
             burn=self._burns(j.now),
             roles={name: r.role for name, r in j.facts.replicas.items() if r.role},
             zones={name: r.zone for name, r in j.facts.replicas.items() if r.zone},
+            started={n: r.started_at for n, r in j.facts.replicas.items() if r.started_at is not None},
             filled_since=self.history.filled_since if j.fresh else None,
             partial=j.doubt(),
         )

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from controller.core.facts import Fact
-from controller.core.observation import Facts, HistogramIncrement, PoolFacts
+from controller.core.observation import Facts, HistogramIncrement, PoolFacts, ReplicaFacts
 
 _ABSURD = "the source gave a number that is no quantity"
 
@@ -17,13 +17,14 @@ def clean(facts: PoolFacts) -> PoolFacts:
     """The facts without NaN, infinities, negative increments and histograms that are not cumulative. The same object
     when there is nothing to drop, which is nearly always."""
     bad = [*_bad(facts.counters), *_bad(facts.gauges), *(f for f, h in facts.histograms.items() if not _cumulative(h))]
-    sick = [name for name, r in facts.replicas.items() if any(_bad(part) for part in (r.counters, r.gauges))]
+    sick = [name for name, r in facts.replicas.items() if _sick(r)]
+    odd = [name for name, t in facts.tenants.items() if _bad(t.counters)]
     unclear = {
         fact
         for one in facts.classes.values()
         for fact in (*_bad(one.counters), *(f for f, h in one.histograms.items() if not _cumulative(h)))
     }
-    if not bad and not sick and not unclear:
+    if not bad and not sick and not odd and not unclear:
         return facts
     return replace(
         facts,
@@ -31,10 +32,18 @@ def clean(facts: PoolFacts) -> PoolFacts:
         gauges={f: v for f, v in facts.gauges.items() if f not in bad},
         histograms={f: h for f, h in facts.histograms.items() if f not in bad},
         replicas={name: r for name, r in facts.replicas.items() if name not in sick},
+        tenants={name: t for name, t in facts.tenants.items() if name not in odd},
+        partial=facts.partial or (f"{_ABSURD}, for tenant {odd[0]}" if odd else ""),
         classes={name: _without(one, unclear) for name, one in facts.classes.items()},
         class_failed={**facts.class_failed, **dict.fromkeys(unclear, _ABSURD)},
         failed={**facts.failed, **dict.fromkeys(bad, _ABSURD)},
         targets_down=facts.targets_down + len(sick),
+    )
+
+
+def _sick(replica: ReplicaFacts) -> bool:
+    return bool(_bad(replica.counters) or _bad(replica.gauges)) or not all(
+        _cumulative(h) for h in replica.histograms.values()
     )
 
 

@@ -23,8 +23,8 @@ FILLED = 0.9  # share of a window that the unbroken stretch must have for the wi
 
 
 class Entry(NamedTuple):
-    """Increments over (since, at], and the gauges at `at`. `failed` are the facts that could not be read; `classes` are
-    those that an objective names; `named` are the facts that are told by class."""
+    """Increments over (since, at], and the gauges at `at`. `failed` are the facts that could not be read; `classes` and
+    `tenants` are those that anybody asks about; `named` are the facts that are told by class."""
 
     since: float
     at: float
@@ -35,6 +35,7 @@ class Entry(NamedTuple):
     classes: Mapping[str, Facts] = _NO_CLASSES
     named: frozenset[Fact] = NO_FACTS
     failed: frozenset[Fact] = NO_FACTS
+    tenants: Mapping[str, Facts] = _NO_CLASSES
 
     @property
     def seconds(self) -> float:
@@ -42,10 +43,11 @@ class Entry(NamedTuple):
 
 
 class ReplicaEntry(NamedTuple):
-    """One replica in an entry; counters are increments."""
+    """One replica in an entry; counters and histograms are increments."""
 
     counters: Mapping[Fact, float]
     gauges: Mapping[Fact, float]
+    histograms: Mapping[Fact, HistogramIncrement] = _NO_HISTOGRAMS
 
 
 class History:

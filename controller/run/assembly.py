@@ -16,7 +16,7 @@ from controller.config.plugins import Plugin
 from controller.config.spell import spell
 from controller.core.estimate import EstimatorSpec
 from controller.core.meter import GatewaySpec, Meter, PoolSpec
-from controller.core.model import Lever, Pin, Target
+from controller.core.model import Lever, Mode, Pin, Target
 from controller.core.ports import Actuator, Binding, Limits, Policy, PoolNeeds, Source
 from controller.core.rules import PER_REPLICA, Budget, FleetGuard, FleetRules, LeverRules, PoolRules
 from controller.core.tenancy import ClassRules, TenantRules
@@ -119,6 +119,9 @@ def pool_specs(config: GovernorConfig) -> tuple[PoolSpec, ...]:
             stale_after=max(2 * config.interval, pool.window),
             class_label=pool.class_label,
             gateway=_gateway_spec(name, pool),
+            singles=any(lever in pool.levers and pool.levers[lever].mode is not Mode.OFF for lever in PER_REPLICA),
+            tenants=tuple(sorted(pool.tenants)),
+            classes=tuple(sorted(pool.classes)),
         )
         for name, pool in config.pools.items()
     )

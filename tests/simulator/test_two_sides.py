@@ -1,6 +1,7 @@
 """A standing cap at the gateway keeps the engines calm in an overload: whoever looks at them alone sees no demand."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from controller.core.reading import State
 from controller.core.signals import Signal
 from controller.run.assembly import pool_specs
 from routing.knobs import Concurrency, Klass, Knobs, Queue
+from simulator.job import Job
 from simulator.spec import EngineLimits, FleetSpec, GatewaySpec, PrometheusSpec
 from simulator.twin import Twin
 from simulator.watch.page import Page
@@ -171,3 +173,46 @@ def test_engines_that_fall_silent_leave_the_gateways_readings_as_they_are() -> N
     assert depth.value > 200
     assert not depth.trusted
     assert seen.partial
+
+
+def again(jobs: Iterator[Job], share: int) -> Iterator[Job]:
+    """The same, every so-manieth said to be a retry."""
+    for number, job in enumerate(jobs):
+        if number % share == 0:
+            job.request = replace(job.request, attempt=1)
+        yield job
+
+
+def test_retries_and_tenants_are_told_by_the_gateway_and_paces_by_each_replica() -> None:
+    text = JOINED.replace(
+        "levers: {",
+        "tenants: {a: {guarantee: 100}, z: {}}\n    classes: {critical: {}, batch: {rank: 1}}\n"
+        "    levers: {breaker: {mode: observe, policy: {kind: breaker}}, ",
+    )  # fmt: skip
+    limits = EngineLimits(max_num_seqs=8, kv_tokens=100_000)
+    spec = fleet(pool(2, limits=limits), prometheus=PrometheusSpec(interval=5.0, delay=0.0))
+    both = Eyes(loads(text), Twin(spec, {"chat": again(traffic(20.0, 400.0), 4)}, seed=1, start=START))
+    seen = both.look(range(5, 81, 5))
+
+    assert seen.get(Signal.RETRY_SHARE).value == pytest.approx(0.25, abs=0.01)
+    offered = seen.get(Signal.OFFERED_RATE)
+    assert offered.value == pytest.approx(0.75 * (offered.hi or 0.0), rel=0.01)
+    own = [seen.tenants[name].get(Signal.OFFERED_RATE).value or 0.0 for name in "abc"]
+    assert sum(own) == pytest.approx(offered.value)
+    assert seen.tenants["z"].get(Signal.OFFERED_RATE).value == 0.0
+    tokens = [seen.tenants[name].get(Signal.GENERATION_TOKEN_RATE).value or 0.0 for name in "abc"]
+    # Engines count tokens as they come, the gateway when a request has ended.
+    assert sum(tokens) == pytest.approx(seen.get(Signal.GENERATION_TOKEN_RATE).value, rel=0.1)
+    assert {"critical", "batch"} <= seen.classes.keys()
+
+    assert len(seen.replicas) == len(seen.started) == 2
+    whole = seen.latency(Signal.ITL, "mean").value
+    for scope in seen.replicas.values():
+        pace = scope.latency(Signal.ITL, "mean")
+        assert pace.trusted
+        assert pace.value == pytest.approx(whole, rel=0.1)
+        assert scope.get(Signal.ERROR_RATIO).value == 0.0
+        assert (scope.get(Signal.ERROR_RATIO).count or 0.0) > 100.0
+    assert sum(s.get(Signal.FINISHED_RATE).value or 0.0 for s in seen.replicas.values()) == pytest.approx(
+        seen.get(Signal.FINISHED_RATE).value
+    )
