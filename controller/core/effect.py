@@ -35,6 +35,9 @@ STANDS = 600.0  # seconds for which an undo stands
 ONCE = 1800.0  # seconds in which one lever of a pool is undone once
 
 
+Values = Mapping[Lever, Mapping[str, float]]  # of a pool, by lever and member
+
+
 class Verdict(StrEnum):
     """What came of an action."""
 
@@ -89,17 +92,17 @@ class Trial:
 
     since: float
     moved: float
-    before: Mapping[Target, float]
+    before: Values
     trend: Trend
     settled: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Values before and after what did harm, until when the first stand, and from when on the lever may be undone
-    again; unix seconds."""
+    """Values before and after what did harm, by member, until when the first stand, and from when on the lever may be
+    undone again; unix seconds."""
 
-    values: Mapping[Target, tuple[float, float]]
+    values: Mapping[str, tuple[float, float]]
     until: float
     again: float
 
@@ -110,7 +113,7 @@ class PoolEffect:
     are passed over, and undos."""
 
     samples: tuple[Sample, ...] = ()
-    values: Mapping[Target, float] = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
     trials: Mapping[Lever, Trial] = field(default_factory=dict)
     absents: Mapping[Lever, int] = field(default_factory=dict)
     passed_over: Mapping[Lever, float] = field(default_factory=dict)
@@ -123,9 +126,9 @@ class PoolEffect:
     def undone(self, target: Target, wish: float, at: float) -> float:
         """The wish, no further in the direction that did harm than the value before; the other direction is free."""
         held = self.undos.get(target.lever)
-        if held is None or at >= held.until or target not in held.values:
+        if held is None or at >= held.until or target.member not in held.values:
             return wish
-        before, after = held.values[target]
+        before, after = held.values[target.member]
         return min(wish, before) if after > before else max(wish, before)
 
 
@@ -136,10 +139,10 @@ class Seen:
 
     at: float
     sample: Sample | None
-    values: Mapping[Target, float]
+    values: Values
     rules: Mapping[Lever, LeverRules]
     window: float
-    relief: Callable[[Lever, Mapping[Target, float]], float]
+    relief: Callable[[Lever, Mapping[str, float]], float]
     arrived: bool = True
     foreign: frozenset[Lever] = frozenset()
 
@@ -169,7 +172,7 @@ def watch(seen: Seen, state: PoolEffect) -> tuple[PoolEffect, tuple[Finding, ...
             trials[lever] = kept
         else:
             found.append(finding)
-    for lever, ours in sorted(_moves(seen, state).items()):
+    for lever, ours in _moves(seen, state).items():
         if not ours:
             trials.pop(lever, None)
         elif lever in trials and trials[lever].settled is None and _onward(seen, state, trials[lever], lever):
@@ -179,8 +182,8 @@ def watch(seen: Seen, state: PoolEffect) -> tuple[PoolEffect, tuple[Finding, ...
             before = trend([s for s in state.samples if s.at > seen.at - span - 1e-6])
             trials.pop(lever, None)
             if before is not None:
-                trials[lever] = Trial(seen.at, seen.at, dict(state.values), before)
-    after = replace(state, samples=samples, values=dict(seen.values), trials=trials)
+                trials[lever] = Trial(seen.at, seen.at, state.values, before)
+    after = replace(state, samples=samples, values=seen.values, trials=trials)
     return _conclude(after, found, seen, state.trials), tuple(found)
 
 
@@ -287,8 +290,9 @@ def _judge(trial: Trial, lever: Lever, seen: Seen, samples: Sequence[Sample], sp
 
 def _never_came(trial: Trial, lever: Lever, seen: Seen) -> Finding:
     """Capacity that was asked for and given up: no quota, no image, never ready."""
-    target = next((t for t in seen.values if t.lever is lever), None)
-    asked = seen.values[target] - trial.before.get(target, seen.values[target]) if target is not None else 0.0
+    now = seen.values.get(lever, {})
+    before = trial.before.get(lever, {})
+    asked = math.fsum(v - before.get(member, v) for member, v in sorted(now.items()))
     carried = seen.sample.carried if seen.sample is not None else None
     if carried is None or asked <= 0:
         return Finding(lever, Verdict.INCONCLUSIVE, max(0.0, asked), 0.0)
@@ -303,25 +307,25 @@ def _predicted(trial: Trial, lever: Lever, seen: Seen, after: Trend) -> float:
     return _relieved(lever, seen.values, seen) - _relieved(lever, trial.before, seen)
 
 
-def _relieved(lever: Lever, values: Mapping[Target, float], seen: Seen) -> float:
-    return seen.relief(lever, {t: v for t, v in values.items() if t.lever is lever})
+def _relieved(lever: Lever, values: Values, seen: Seen) -> float:
+    return seen.relief(lever, values.get(lever, {}))
 
 
 def _moves(seen: Seen, state: PoolEffect) -> dict[Lever, bool]:
     """Levers of which a value moved since the last tick, and whether it was our hand. Those of replicas give no relief;
     what they do shows in what is carried."""
-    moved = {
-        t.lever for t, v in seen.values.items()
-        if t.lever in seen.rules and t.lever not in PER_REPLICA and state.values.get(t, v) != v
-    }  # fmt: skip
-    return {lever: lever not in seen.foreign for lever in moved}
+    out = {}
+    for lever, now in seen.values.items():
+        before = state.values.get(lever)
+        if before is not None and before != now and any(before.get(m, v) != v for m, v in now.items()):
+            out[lever] = lever not in seen.foreign
+    return out
 
 
 def _onward(seen: Seen, state: PoolEffect, trial: Trial, lever: Lever) -> bool:
     """Whether the lever goes on in the direction in which the trial began: then it is one action."""
-    began = [(t, state.values[t] - v) for t, v in trial.before.items() if t.lever is lever and t in state.values]
-    now = {t: v - state.values.get(t, v) for t, v in seen.values.items() if t.lever is lever}
-    return all(first * now.get(t, 0.0) >= 0 for t, first in began)
+    began, last, now = trial.before.get(lever, {}), state.values.get(lever, {}), seen.values[lever]
+    return all((last[m] - v) * (now.get(m, last[m]) - last[m]) >= 0 for m, v in began.items() if m in last)
 
 
 def _conclude(
@@ -350,10 +354,10 @@ def _conclude(
     )
 
 
-def _undoing(trial: Trial, lever: Lever, seen: Seen) -> dict[Target, tuple[float, float]]:
+def _undoing(trial: Trial, lever: Lever, seen: Seen) -> dict[str, tuple[float, float]]:
     """The values that the action changed, as they were and are; of replicas only those that were taken away."""
+    now = seen.values.get(lever, {})
     return {
-        t: (v, seen.values[t]) for t, v in sorted(trial.before.items())
-        if t.lever is lever and t in seen.values and seen.values[t] != v
-        and (lever is not Lever.REPLICAS or v > seen.values[t])
+        member: (v, now[member]) for member, v in sorted(trial.before.get(lever, {}).items())
+        if member in now and now[member] != v and (lever is not Lever.REPLICAS or v > now[member])
     }  # fmt: skip

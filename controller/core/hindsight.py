@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from controller.core import effect, oscillation, relief
 from controller.core.effect import PoolEffect, Sample, Seen
-from controller.core.model import Lever, Mode, Snapshot, Target, TargetState
+from controller.core.model import Lever, Mode, Snapshot, Target
 from controller.core.oscillation import OscillationState
 from controller.core.ports import Balance, Estimate
 from controller.core.rules import PER_REPLICA, LeverRules, PoolRules
@@ -44,11 +44,18 @@ def look(
     }  # fmt: skip
     if not rules:
         return state
-    owners = {t: held for t in pool.targets if t.lever in rules and (held := snapshot.targets.get(t)) is not None}
-    values = {t: held.accepted for t, held in owners.items() if held.accepted is not None}
+    values: dict[Lever, dict[str, float]] = {lever: {} for lever in rules}
+    foreign = set()
+    for target in pool.targets:
+        if (held := snapshot.targets.get(target)) is None or target.lever not in rules:
+            continue
+        if held.accepted is not None:
+            values[target.lever][target.member] = held.accepted
+        if held.foreign_writer:
+            foreign.add(target.lever)
 
-    def relieved(lever: Lever, of: Mapping[Target, float]) -> float:
-        return relief.given(rules[lever], {t.member: v for t, v in of.items()}, pool, estimate, balance)
+    def relieved(lever: Lever, of: Mapping[str, float]) -> float:
+        return relief.given(rules[lever], of, pool, estimate, balance)
 
     seen = Seen(
         snapshot.tick.at,
@@ -57,8 +64,8 @@ def look(
         rules,
         pool.window,
         relieved,
-        arrived=_arrived(rules.get(Lever.REPLICAS), owners, balance, snapshot.tick.at),
-        foreign=frozenset(t.lever for t, held in owners.items() if held.foreign_writer),
+        arrived=_arrived(pool.pool, rules.get(Lever.REPLICAS), snapshot, balance),
+        foreign=frozenset(foreign),
     )
     watched, _ = effect.watch(seen, state.effect)
     swings = dict(state.swings)
@@ -84,14 +91,14 @@ def _sample(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, balance: Ba
     return Sample(snapshot.tick.at, estimate.offered / unit, balance.carried, depth.value / unit, taken)
 
 
-def _arrived(rules: LeverRules | None, owners: Mapping[Target, TargetState], balance: Balance, now: float) -> bool:
+def _arrived(pool: str, rules: LeverRules | None, snapshot: Snapshot, balance: Balance) -> bool:
     """Whether all replicas that were asked for serve."""
     if rules is None:
         return True
-    owner = next((held for t, held in owners.items() if t.lever is Lever.REPLICAS), None)
+    owner = snapshot.targets.get(Target(pool, Lever.REPLICAS))
     if owner is None:
         return False
-    young = any(now - p.since < rules.give_up for p in owner.pending)
+    young = any(snapshot.tick.at - p.since < rules.give_up for p in owner.pending)
     return not young and balance.arriving <= 0
 
 
@@ -99,7 +106,7 @@ def _note(
     rules: LeverRules, pool: PoolRules, estimate: Estimate, balance: Balance, seen: Seen, state: OscillationState | None
 ) -> OscillationState | None:  # fmt: skip
     """The swings of one lever; None, which leaves them as they are, while nothing is known to hold against them."""
-    values = {t: v for t, v in seen.values.items() if t.lever is rules.lever}
+    values = seen.values.get(rules.lever)
     if not values or balance.demand < IDLE:
         return None
     state = state if state is not None else OscillationState()

@@ -35,11 +35,15 @@ RULES = {
 }
 
 
-def promised(lever: Lever, values: Mapping[Target, float]) -> float:
+def promised(lever: Lever, values: Mapping[str, float]) -> float:
     """Relief in these tests: a cap of x lets x of the flow of 10 through; a share is of a flow of 10."""
     if lever is Lever.TENANT_CAP:
         return math.fsum(max(0.0, 10.0 - v) for v in values.values())
     return math.fsum(10.0 * v for v in values.values()) if lever is Lever.DOWNGRADE else 0.0
+
+
+def by_lever(values: Mapping[Target, float]) -> dict[Lever, dict[str, float]]:
+    return {lever: {t.member: v for t, v in values.items() if t.lever is lever} for lever in RULES}
 
 
 @dataclass
@@ -73,13 +77,13 @@ class Plant:
             before, self.waiting = self.waiting, max(0.0, self.waiting + TICK * (taken - flow))
             admitted = taken - (self.waiting - before) / TICK
             sample = Sample(self.at, demand, self.carried, self.waiting, admitted if self.told else None)
-            seen = Seen(self.at, sample, dict(self.values), RULES, 60.0, promised, arrived=self.arrived)
+            seen = Seen(self.at, sample, by_lever(self.values), RULES, 60.0, promised, arrived=self.arrived)
             self.state, found = watch(seen, self.state)
             self.findings += found
         return self
 
-    def _of(self, lever: Lever) -> dict[Target, float]:
-        return {t: v for t, v in self.values.items() if t.lever is lever}
+    def _of(self, lever: Lever) -> Mapping[str, float]:
+        return by_lever(self.values)[lever]
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -162,7 +166,7 @@ def test_a_lever_that_ramps_is_one_action_and_judged_at_its_end() -> None:
 
 def test_missing_data_concludes_nothing() -> None:
     plant = Plant(works=0.0).run(240)
-    seen = Seen(plant.at, None, {**plant.values, CAP: 5.0}, RULES, 60.0, promised)
+    seen = Seen(plant.at, None, by_lever({**plant.values, CAP: 5.0}), RULES, 60.0, promised)
     state = plant.state
     found: list[Finding] = []
     for tick in range(1, 30):
@@ -177,7 +181,9 @@ def test_what_somebody_else_moved_is_not_our_action() -> None:
     plant = Plant(works=0.0).run(240)
     plant.values[CAP] = 5.0
     sample = Sample(plant.at + TICK, 24.0, 20.0, plant.waiting, 20.0)
-    seen = Seen(plant.at + TICK, sample, plant.values, RULES, 60.0, promised, foreign=frozenset({Lever.TENANT_CAP}))
+    seen = Seen(
+        plant.at + TICK, sample, by_lever(plant.values), RULES, 60.0, promised, foreign=frozenset({Lever.TENANT_CAP})
+    )
 
     assert not watch(seen, plant.state)[0].trials
 
@@ -257,7 +263,7 @@ def test_replicas_that_serve_and_that_the_router_never_uses_are_absent() -> None
     for tick in range(1, 25):
         at = plant.at + TICK * tick
         sample = Sample(at, 24.0, 26.0, plant.waiting + 4.0 * TICK * tick)
-        state, made = watch(Seen(at, sample, plant.values, RULES, 60.0, promised), state)
+        state, made = watch(Seen(at, sample, by_lever(plant.values), RULES, 60.0, promised), state)
         found += made
 
     assert [f.verdict for f in found] == [Verdict.ABSENT]
