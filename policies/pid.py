@@ -35,7 +35,8 @@ _CARRY = 0.7  # of a quantum, or in ln: more than a rounding can take
 @dataclass(frozen=True, slots=True)
 class Track:
     """What the law remembers of one target. `error` and `filtered` of the last tick (ln), `slope` of the filtered
-    measure, `carry` the part that rounding took, valid while the value is still `asked`."""
+    measure, `carry` the part that rounding took, valid while the value is still `asked`, `held` the step that was asked
+    to relax, valid while the value is still at its `base`."""
 
     at: float | None = None
     filtered: float | None = None
@@ -43,6 +44,8 @@ class Track:
     slope: float = 0.0
     carry: float = 0.0
     asked: float | None = None
+    held: float = 0.0
+    base: float | None = None
 
 
 _NEW = Track()
@@ -117,6 +120,10 @@ class Pid:
         rises = RELAX_DOWN[target.lever] if self.config.raise_when_high is None else self.config.raise_when_high
         delta = delta if rises else -delta
         carry = track.carry if track.asked == current else 0.0
+        if track.base == current != track.asked and delta * track.held > 0:
+            # A guard holds the step until it has been wanted for long enough; a law that forgot it would never want it
+            # for long. One quantum is kept, and dropped as soon as the measure turns, so nothing winds up.
+            carry = track.held
         quantum = limits.quantum
         if target.lever is Lever.DOWNGRADE:  # it rests at zero, from where no factor leads away
             wish = min(max(current + delta * (limits.max - limits.min) + carry, limits.min), limits.max)
@@ -126,7 +133,8 @@ class Pid:
             wish = max(current, quantum or 1e-9) * math.exp(delta + carry)
             final = _round(wish, current, quantum)
             left, most = math.log(wish / final) if final > 0 else 0.0, _CARRY
-        return final, replace(track, carry=min(max(left, -most), most), asked=final)
+        held = _one_step(target.lever, current, final, quantum)
+        return final, replace(track, carry=min(max(left, -most), most), asked=final, held=held, base=current)
 
     def _measure(
         self, view: View, objectives: Sequence[Objective], target: Target
@@ -158,12 +166,12 @@ class Pid:
             )
         error = math.copysign(max(abs(filtered) - c.dead_band, 0.0), filtered)
         if track.filtered is None or gone <= 0:
-            return 0.0, Track(now, filtered, error, 0.0, track.carry, track.asked)
+            return 0.0, replace(track, at=now, filtered=filtered, error=error, slope=0.0)
         slope = (filtered - track.filtered) / gone
         delta = c.gain * ((error - track.error) + gain * gone / c.integral_time * error)
         if c.derivative_time > 0:
             delta += c.gain * c.derivative_time * (slope - track.slope)
-        return delta, Track(now, filtered, error, slope, track.carry, track.asked)
+        return delta, replace(track, at=now, filtered=filtered, error=error, slope=slope)
 
 
 def _proposal(
@@ -201,6 +209,16 @@ def _round(wish: float, current: float, quantum: float) -> float:
     if abs(units - now) < 0.6:
         return current
     return round(units) * quantum
+
+
+def _one_step(lever: Lever, current: float, final: float, quantum: float) -> float:
+    """The first quantum of a relaxing step, as the law counts it; 0 of any other."""
+    if final == current or quantum <= 0 or (final < current) != RELAX_DOWN[lever]:
+        return 0.0
+    after = current + math.copysign(quantum, final - current)
+    if lever is Lever.DOWNGRADE:
+        return after - current
+    return math.log(after / current) if after > 0 and current > 0 else 0.0
 
 
 def _why_silent(measure: Reading | None) -> Why:

@@ -64,14 +64,14 @@ DEFAULTS: Mapping[Lever, LeverDefaults] = MappingProxyType(
         ),
         Lever.WEIGHT: LeverDefaults(
             "factor of a full share", "replicas that are seen", "1", 0.01, 0.05, 1.0, 1.0,
-            rate_up=Rate(0.2, 15.0, relative=True), rate_down=Rate(0.2, 15.0, relative=True), expiry=300.0,
+            rate_up=Rate(0.2, 15.0), rate_down=Rate(0.2, 15.0), expiry=300.0,
         ),
         Lever.BREAKER: LeverDefaults(
             "factor: 0 out, 1 in rotation", "replicas that are seen", "1", 0.05, 0.0, 1.0, 1.0, expiry=120.0,
         ),
         Lever.TENANT_CAP: LeverDefaults(
             "tokens/s, prompt and answer", "`tenants` of the pool", "`max`", 1.0, 0.0, NO_LIMIT, NO_LIMIT,
-            rate_up=Rate(1.0, 15.0, relative=True), stabilise=60.0, expiry=300.0,
+            rate_up=Rate(1.0, 15.0, relative=True), stabilise=30.0, expiry=300.0,
         ),
         Lever.ADMISSION: LeverDefaults(
             "requests in flight per replica; tokens", "`setpoints`: `concurrency`, `longest_prompt`", "`max`",

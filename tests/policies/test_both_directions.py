@@ -174,3 +174,22 @@ def test_a_member_that_is_not_seen_keeps_what_it_has() -> None:
     for policy in (law("pid", Lever.WEIGHT), law("threshold", Lever.WEIGHT)):
         (proposal,), _ = policy.propose(view, (TTFT,), BRIEF, policy.initial())
         assert (proposal.ask, proposal.value) == (Ask.AT_MOST, 0.4)
+
+
+def test_a_step_that_a_guard_holds_for_minutes_is_wanted_all_that_time() -> None:
+    """Rounding and a stabilising guard: the law forgot its step at every second tick, so replicas never came down."""
+    policy = Pid(Pid.Config(filter_time=0.0, dead_band=0.0))
+    target, wishes, state = Target("llm", Lever.REPLICAS), [], policy.initial()
+    for i in range(60):
+        pool = PoolReadings(latencies={Signal.TTFT: {"p95": ok(1.0)}})
+        view = View(Tick(i, NOW + 15.0 * i), pool, {target: TargetState(10.0)}, {target: Limits(1, 20)}, Estimate())
+        (proposal,), state = policy.propose(view, (TTFT,), BRIEF, state)
+        wishes.append(proposal.value)
+    first = wishes.index(9.0)
+    pool = PoolReadings(latencies={Signal.TTFT: {"p95": ok(2.5)}})
+    view = View(Tick(60, NOW + 900.0), pool, {target: TargetState(10.0)}, {target: Limits(1, 20)}, Estimate())
+    (turned,), _ = policy.propose(view, (TTFT,), BRIEF, state)
+
+    assert first < 30
+    assert set(wishes[first:]) == {9.0}
+    assert turned.value >= 10.0

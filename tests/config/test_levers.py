@@ -1,0 +1,110 @@
+"""Every lever can be configured, has defaults that hold together, and reaches the core as what was written."""
+
+import pytest
+
+from controller.config import ConfigError, GovernorConfig, load, loads
+from controller.config.lever_checks import on_quantum
+from controller.config.levers import DEFAULTS, NO_LIMIT
+from controller.config.spell import spell
+from controller.core.model import Lever, Mode, Target
+from controller.core.rules import PER_REPLICA, RELAX_DOWN, LeverRules, Rate
+from controller.core.tenancy import ClassRules, TenantRules
+from controller.run.assembly import fleet_rules
+from tests.support.levers import ROOT, config
+
+
+def rules(made: GovernorConfig, lever: Lever) -> LeverRules:
+    return next(one for one in fleet_rules(made).pools[0].levers if one.lever is lever)
+
+
+@pytest.mark.parametrize("lever", [one for one in Lever if one is not Lever.REPLICAS])
+def test_a_lever_that_says_its_policy_alone_has_the_documented_limits(lever: Lever) -> None:
+    made = load(ROOT / "examples" / "levers.yaml")
+    facts, got = DEFAULTS[lever], rules(made, lever)
+
+    assert (got.limits.min, got.limits.max, got.limits.quantum) == (facts.min, facts.max, facts.quantum)
+    assert (got.rate_up, got.rate_down) == (facts.rate_up, facts.rate_down)
+    assert (got.expiry, got.stabilise, got.group) == (facts.expiry, facts.stabilise, facts.group)
+    assert got.mode is Mode.OBSERVE
+
+
+def test_replicas_keep_the_limits_that_they_had() -> None:
+    got = rules(load(ROOT / "examples" / "minimal.yaml"), Lever.REPLICAS)
+
+    assert (got.limits.min, got.limits.max, got.limits.quantum) == (1, 8, 1)
+    assert (got.rate_up, got.rate_down) == (Rate(1.0, 60.0, relative=True), Rate(0.1, 60.0, relative=True))
+    assert (got.cooldown_up, got.cooldown_down, got.stabilise, got.expiry) == (0.0, 60.0, 300.0, 0.0)
+
+
+@pytest.mark.parametrize("lever", list(Lever))
+def test_defaults_hold_together(lever: Lever) -> None:
+    """What sheds must come to rest by itself, and nothing that protects waits for a rate."""
+    facts = DEFAULTS[lever]
+    if lever is Lever.REPLICAS:
+        assert facts.min is None
+        assert facts.max is None
+        assert facts.expiry == 0
+        return
+    assert facts.min is not None
+    assert facts.max is not None
+    assert on_quantum(facts.min, facts.quantum)
+    assert on_quantum(facts.max, facts.quantum)
+    assert facts.expiry >= 120
+    protecting = facts.rate_up if RELAX_DOWN[lever] else facts.rate_down
+    assert protecting is None or lever in (Lever.WEIGHT, Lever.DOWNGRADE)
+    assert facts.cooldown_up == facts.cooldown_down == 0
+
+
+def test_members_are_those_that_the_config_knows() -> None:
+    pool = fleet_rules(load(ROOT / "examples" / "levers.yaml")).pools[0]
+    members = {one.lever: one.members for one in pool.levers}
+
+    assert [one.lever for one in pool.levers] == [
+        Lever.REPLICAS, Lever.WEIGHT, Lever.BREAKER, Lever.TENANT_CAP, Lever.ADMISSION, Lever.DOWNGRADE
+    ]  # fmt: skip
+    assert members[Lever.REPLICAS] == ("",)
+    assert members[Lever.TENANT_CAP] == ("assistant", "batch", "search")
+    assert members[Lever.ADMISSION] == ("concurrency", "longest_prompt")
+    assert members[Lever.DOWNGRADE] == ("llama-8b",)
+    assert not any(target.lever in PER_REPLICA for target in pool.targets)
+    assert Target("llama-70b", Lever.TENANT_CAP, "search") in pool.targets
+    assert len(pool.targets) == 1 + 3 + 2 + 1
+
+
+def test_tenants_and_classes_reach_the_core() -> None:
+    pool = fleet_rules(load(ROOT / "examples" / "levers.yaml")).pools[0]
+
+    assert pool.tenants["search"] == TenantRules(20000.0, 2.0, consents=False)
+    assert pool.tenants["batch"] == TenantRules(0.0, 0.5, consents=True)
+    assert pool.classes["background"] == ClassRules(2, sheddable=True, consents=True)
+
+
+def test_a_part_of_a_rate_leaves_the_other_part_as_the_lever_has_it() -> None:
+    got = rules(
+        config("downgrade: {receivers: [small], rate: {down: none}, policy: {kind: downgrade}}"), Lever.DOWNGRADE
+    )
+
+    assert (got.rate_up, got.rate_down) == (Rate(0.1, 15.0), None)
+
+
+def test_no_limit_survives_being_spelled_and_hashed() -> None:
+    made = config("tenant_cap: {rate: {up: none}, policy: {kind: fair_share}}")
+    spelled = spell(made)["pools"]["chat"]["levers"]["tenant_cap"]
+
+    assert spelled["rate"] == {"up": "none", "down": "none"}
+    assert spelled["max"] == NO_LIMIT
+
+
+@pytest.mark.parametrize("lever", [one for one in Lever if one is not Lever.REPLICAS])
+def test_whatever_is_wrong_with_a_lever_is_said_once(lever: Lever) -> None:
+    """A wrong bound must not be followed by what only follows from it."""
+    extra = ", receivers: [small]" if lever is Lever.DOWNGRADE else ""
+    law = "policy: {kind: threshold, signal: ttft, upper: 2, lower: 1}"
+    with pytest.raises(ConfigError) as caught:
+        config(f"{lever}: {{min: low, max: high, quantum: 0{extra}, {law}}}")
+    assert sorted(one.path.rpartition(".")[2] for one in caught.value.problems) == ["max", "min", "quantum"]
+
+
+def test_a_config_without_levers_is_still_a_config() -> None:
+    text = (ROOT / "examples" / "minimal.yaml").read_text(encoding="utf-8")
+    assert loads(text[: text.index("    levers:")]).pools["chat"].levers == {}
