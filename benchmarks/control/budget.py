@@ -7,9 +7,10 @@ from benchmarks.control.cases import Case
 from benchmarks.control.planner import Program
 from benchmarks.control.plant import PER_REPLICA
 from benchmarks.control.task import SEARCHED
+from benchmarks.control.tune import FINALISTS
 from controller.simulate.jobs import GOVERNOR, NONE
 
-PER_REQUEST = 1.2e-4  # core-seconds of the twin, measured
+PER_REQUEST = 9e-5  # core-seconds of the twin, measured
 PER_TICK = 7e-3  # of a loop with some ten replicas, measured
 TICKS = 240  # of an hour
 TRIES = {"static": 5, "oracle": 9}  # of a search, of which about half are given up early
@@ -29,7 +30,7 @@ def estimate(case: Case, program: Program) -> float:
     if rivals:
         total += training * (twin + loop)
     for name in rivals:
-        tries = len(contenders.peer(name).grid) // 2 + 2 + 3 * (training - 1)
+        tries = len(contenders.peer(name).grid) // 2 + 2 + FINALISTS * (training - 1)
         total += (tries + seeds) * (twin + loop)
     return total + sum(seeds * TRIES[name] * EARLY * twin for name in names if name in SEARCHED)
 

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -37,31 +37,26 @@ class Failed(Exception):
 
 
 def run_all(
-    cases: Sequence[Case],
-    program: Program,
-    cache: Cache,
-    *,
-    cores: int,
-    told: Told = _silent,
+    cases: Sequence[Case], program: Program, cache: Cache, *, cores: int, told: Told = _silent
 ) -> tuple[dict[str, dict[Task, Outcome | None]], dict[str, str]]:
     """(what came of every task, by case; why a case could not be run, by its name). `told` hears of each task that is
-    done, how many are, and how many are known to be needed so far."""
+    done, how many are, and how many are known to be needed so far. Raises KeyboardInterrupt when it was interrupted."""
     found: dict[str, dict[Task, Outcome | None]] = {case.name: {} for case in cases}
     broken: dict[str, str] = {}
     waiting: dict[Future[Outcome | None], Task] = {}
     asked: set[Task] = set()
-    with _workers(cores, cache.folder) as submit:
+    with _interrupts() as interrupted, _workers(cores, cache.folder) as submit:
 
         def plan(case: Case) -> None:
             for task in state(case, program, found[case.name]).next if case.name not in broken else ():
-                if task not in asked:
+                if task not in asked and not interrupted():
                     asked.add(task)
                     waiting[submit(task)] = task
 
         by_name = {case.name: case for case in cases}
         for case in cases:
             plan(case)
-        while waiting:
+        while waiting and not interrupted():
             ended, _ = wait(waiting, timeout=_TURN, return_when=FIRST_COMPLETED)
             for future in ended:
                 task = waiting.pop(future)
@@ -72,6 +67,8 @@ def run_all(
                     continue
                 told(task, outcome, len(asked) - len(waiting), len(asked))
                 plan(by_name[task.case])
+        if interrupted():
+            raise KeyboardInterrupt
     return found, broken
 
 
@@ -79,28 +76,48 @@ Submit = Callable[[Task], "Future[Outcome | None]"]
 
 
 @contextmanager
+def _interrupts() -> Iterator[Callable[[], bool]]:
+    """Whether somebody wants it to end. A flag in place of an exception: that one may come in the middle of a lock."""
+    came = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield came.is_set
+        return
+    usual = {one: signal.signal(one, lambda *_: came.set()) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came.is_set
+    finally:
+        for one, handler in usual.items():
+            signal.signal(one, handler)
+
+
+@contextmanager
 def _workers(cores: int, folder: Path) -> Iterator[Submit]:
     if cores <= 1:
-        yield lambda task: _here(task, folder)
+        halt = threading.Event()
+        thread = ThreadPoolExecutor(1)
+        try:
+            yield lambda task: thread.submit(_done, task, folder, Watch(stop=halt.is_set))
+        finally:
+            halt.set()
+            thread.shutdown(wait=True, cancel_futures=True)
         return
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     pool = ProcessPoolExecutor(cores, context, initializer=_begin, initargs=(folder, stop))
+
+    def submit(task: Task) -> "Future[Outcome | None]":
+        # A process that is started meanwhile inherits that: Ctrl-C goes to all, and the first one tells the others.
+        usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return pool.submit(_work, task)
+        finally:
+            signal.signal(signal.SIGINT, usual)
+
     try:
-        yield lambda task: pool.submit(_work, task)
+        yield submit
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _here(task: Task, folder: Path) -> "Future[Outcome | None]":
-    """Done at once, in this process."""
-    future: Future[Outcome | None] = Future()
-    try:
-        future.set_result(_done(task, folder, Watch()))
-    except (InputError, Failed) as error:
-        future.set_exception(error)
-    return future
 
 
 def _done(task: Task, folder: Path, watch: Watch) -> Outcome | None:
@@ -119,7 +136,6 @@ class _Worker:
 
 
 def _begin(folder: Path, stop: Event) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process tells the others
     logs.configure(logging.WARNING)
     memory.settle()
     _Worker.folder, _Worker.stop = folder, stop

@@ -45,7 +45,7 @@ METHOD = """
   it says so. Replicas are few and requests large, so that a bench of thousands of runs is done in two hours.
 * **The gate.** All contenders have the same data plane: no more requests in flight than the batches hold, a fair
   queue, deadlines, and a class that is shed first from nine tenths of the cap on. 30 % of the requests are of that
-  class, the others are *critical*. Two scenarios are run without the gate to show what it does.
+  class, the others are *critical*. One scenario is run without the gate to show what it does.
 * **Governor** has one config for all scenarios, `benchmarks/control/governor.yaml`. Pool names, GPUs, promises, the
   prior of the cold start and what tenants were promised come from the scenario.
 * **Equal attainment.** A peer is tuned in each scenario on training seeds: of the values of its one tuned parameter

@@ -5,7 +5,7 @@ as much, of the critical and of all that was offered, the one with the fewest GP
 one that comes nearest in whichever of both it is farther off.
 
 Not every value is tried on every seed: on the first seed every other value of the grid, then the neighbours of the best
-one, then the best three on the other seeds. What is chosen has been tried on all.
+one, then the best two on the other seeds. What is chosen has been tried on all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from benchmarks.control.task import Outcome
 
-FINALISTS = 3
+FINALISTS = 2
 
 
 @dataclass(frozen=True, slots=True)

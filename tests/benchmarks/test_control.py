@@ -2,16 +2,18 @@
 
 import json
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.control import contenders, planner, run, task, tune
+from benchmarks.control import contenders, crew, planner, run, task, tune
 from benchmarks.control.__main__ import main
 from benchmarks.control.cache import Cache
 from benchmarks.control.cases import OWN, Case, cases, placed, tiny
+from benchmarks.control.crew import run_all
 from benchmarks.control.floor import least
 from benchmarks.control.planner import Program, state
 from benchmarks.control.stats import mean, paired
@@ -44,6 +46,33 @@ def test_the_short_form_runs_and_a_second_one_has_nothing_left_to_do(
     monkeypatch.setattr(run, "opened", None)  # whoever runs anything now fails
     assert main(words) == 0
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == page
+
+
+def test_an_interrupted_bench_ends_at_once_and_keeps_what_it_has(tmp_path: Path) -> None:
+    program = replace(PROGRAM, wanted=("none",))
+
+    def told(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    usual = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run_all([replace(tiny(), scope=OWN)], program, Cache(tmp_path), cores=1, told=told)
+    assert signal.getsignal(signal.SIGINT) is usual
+    assert 1 <= len(list(tmp_path.glob("tiny/*.json"))) < 4
+
+
+def test_a_case_that_breaks_is_told_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(case: Case, one: Task, *_: object) -> Outcome:
+        if case.name == "step":
+            raise ZeroDivisionError("by chance")
+        return outcome()
+
+    monkeypatch.setattr(crew, "do", broken)
+    both = [replace(case, scope=OWN) for case in cases() if case.name in ("step", "ramp")]
+    found, said = run_all(both, replace(PROGRAM, wanted=("none",)), Cache(tmp_path), cores=1)
+    assert len(found["ramp"]) == 4
+    assert list(said) == ["step"]
+    assert "ZeroDivisionError: by chance" in said["step"]
 
 
 @pytest.mark.parametrize(
