@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from controller.config.errors import Finding, Path, dotted
 from controller.config.gateway_checks import check_gateway, shared_gateways
+from controller.config.joint_checks import check_joint
 from controller.config.lever_checks import check_lever, circles, promised
 from controller.config.models import GovernorConfig, ObjectiveConfig, PoolConfig
 from controller.config.needs import gateway_of
@@ -31,6 +32,7 @@ def check(config: GovernorConfig, engines: Callable[[], Iterable[str]]) -> Itera
     yield from _listed(config)
     yield from _twins(config)
     yield from _budgets(config)
+    yield from check_joint(config)
 
 
 def without_actuator(config: GovernorConfig) -> tuple[Finding, ...]:

@@ -75,6 +75,8 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`pools.NAME.levers.LEVER.cooldown`", models.CooldownConfig),
     ("`pools.NAME.levers.LEVER.rate`", models.RateConfig),
     ("`budgets.NAME`", models.BudgetConfig),
+    ("`pairs.NAME`", models.PairConfig),
+    ("`variants.NAME`", models.VariantsConfig),
     ("`fleet_guard`", models.FleetGuardConfig),
     ("`ledger`", models.LedgerConfig),
     ("`http`", models.HttpConfig),

@@ -337,6 +337,9 @@ class BudgetConfig(Model):
 
     max: Annotated[Whole, Within(ge=1)] = Field(description="GPUs that the pools may take together")
     pools: Literal["all"] | tuple[Name, ...] = Field("all", description="the pools that share it, or all")
+    priority: dict[Name, Whole] = Field(
+        {}, description="who is served first where it is short: lower numbers; a pool that is not named has 0"
+    )
 
     @field_validator("pools", mode="before")
     @classmethod
@@ -344,6 +347,24 @@ class BudgetConfig(Model):
         if value != "all" and not isinstance(value, (list, tuple)):
             raise BadValue(f"{value!r} is not a list of pools", "write all, or [name, name]")
         return value
+
+
+class PairConfig(Model):
+    """A prefill pool and a decode pool that serve one model together."""
+
+    prefill: Name = Field(description="the pool that reads prompts")
+    decode: Name = Field(description="the pool that writes answers")
+    ratio: tuple[Annotated[Number, Within(gt=0)], Annotated[Number, Within(gt=0)]] = Field(
+        description="least and most prefill replicas per decode replica: [0.4, 0.6]"
+    )
+
+
+class VariantsConfig(Model):
+    """Pools that serve one model behind one router on different GPUs."""
+
+    cost: dict[Name, Annotated[Number, Within(gt=0)]] = Field(
+        description="what a replica of each pool costs per hour, in any one unit"
+    )
 
 
 class FleetGuardConfig(Model):
@@ -393,6 +414,10 @@ class GovernorConfig(Model):
     source: SourcePlugin = Field(description="where metrics come from, chosen by `kind`")
     pools: dict[Name, PoolConfig] = Field(description="the pools by name", min_length=1)
     budgets: dict[Name, BudgetConfig] = Field({}, description="GPUs that pools share, by a name of yours")
+    pairs: dict[Name, PairConfig] = Field({}, description="prefill and decode pools that are sized together")
+    variants: dict[Name, VariantsConfig] = Field(
+        {}, description="pools of one model, of which the cheapest grows first"
+    )
     fleet_guard: FleetGuardConfig = Field(FleetGuardConfig(), description="guard over the whole fleet")  # type: ignore[call-arg]
     ledger: LedgerConfig = Field(LedgerConfig(), description="record of decisions")  # type: ignore[call-arg]
     http: HttpConfig = Field(HttpConfig(), description="HTTP server of the daemon")  # type: ignore[call-arg]

@@ -18,7 +18,7 @@ from controller.core.estimate import EstimatorSpec
 from controller.core.meter import GatewaySpec, Meter, PoolSpec
 from controller.core.model import Lever, Mode, Pin, Target
 from controller.core.ports import Actuator, Binding, Limits, Policy, PoolNeeds, Source
-from controller.core.rules import PER_REPLICA, Budget, FleetGuard, FleetRules, LeverRules, PoolRules
+from controller.core.rules import PER_REPLICA, Budget, FleetGuard, FleetRules, LeverRules, Pair, PoolRules, Variants
 from controller.core.tenancy import ClassRules, TenantRules
 from controller.run.ends import DryRun, Watched
 from controller.run.ledger import FileLedger, MemoryLedger
@@ -155,10 +155,12 @@ def fleet_rules(config: GovernorConfig) -> FleetRules:
     pools = tuple(_pool_rules(name, pool) for name, pool in config.pools.items())
     every = frozenset(config.pools)
     budgets = tuple(
-        Budget(name, float(b.max), every if b.pools == "all" else frozenset(b.pools))
+        Budget(name, float(b.max), every if b.pools == "all" else frozenset(b.pools), dict(b.priority))
         for name, b in config.budgets.items()
     )
-    return FleetRules(pools, budgets, _guard(config.fleet_guard))
+    pairs = tuple(Pair(name, p.prefill, p.decode, *p.ratio) for name, p in config.pairs.items())
+    variants = tuple(Variants(name, dict(v.cost)) for name, v in config.variants.items())
+    return FleetRules(pools, budgets, _guard(config.fleet_guard), pairs, variants)
 
 
 def _guard(guard: FleetGuardConfig) -> FleetGuard:
