@@ -151,8 +151,11 @@ CAPACITY = Row(
         ),
         _lines(
             "Other levers",
-            "Weights, breakers, tenant caps and downgrade, as read back.",
-            Query(f'governor_target_current{{{P},lever!="replicas"}}', "{{pool}} {{lever}} {{member}}", "step"),
+            "Lowest and highest value of each lever over its members, as read back; no limit is not drawn.",
+            Query(f'min by (pool, lever) (governor_target_current{{{P},lever!="replicas"}} < 1e12)',
+                  "{{pool}} {{lever}} lowest", "step"),
+            Query(f'max by (pool, lever) (governor_target_current{{{P},lever!="replicas"}} < 1e12)',
+                  "{{pool}} {{lever}} highest", "step"),
             width=8,
         ),
         _lines(
@@ -179,8 +182,9 @@ WHY = Row(
         Panel(
             "Reason of the newest decision",
             "table",
-            "One line per target; docs/reasons.md explains each.",
-            (Query(f"governor_decision_reason{{{P}}}"),),
+            "One line per pool's replicas, and members of other levers counted; docs/reasons.md explains each.",
+            (Query(f'governor_decision_reason{{{P},lever="replicas"}} or '
+                   f'count by (pool, lever, why) (governor_decision_reason{{{P},lever!="replicas"}})'),),
         ),
         _lines(
             "Decisions by reason",
