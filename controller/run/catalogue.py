@@ -145,8 +145,8 @@ def markdown() -> str:
         "**Series.** A target has about five: current, final, unreadable, outcome and reason, and more while it is",
         "pinned or pending. Replicas are one target per pool; weights and breakers have one per replica that is seen,",
         "tenant caps one per tenant of the config, the gate two, a downgrade one per receiving pool. So a pool of 30",
-        "replicas and 20 tenants with all levers has 84 targets and some 420 series. A replica that goes takes its series",
-        "along; counters have no `member`. Tenants that are not in the config have no series at all.",
+        "replicas and 20 tenants with all levers has 84 targets and some 420 series. A replica that goes takes its",
+        "series along; counters have no `member`. Tenants that are not in the config have no series at all.",
     ]
     for group in dict.fromkeys(metric.group for metric in METRICS):
         lines += ["", f"## {group}", "", "| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
