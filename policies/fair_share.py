@@ -1,14 +1,15 @@
 """Fair share: tenant caps that stand before an overload, and max-min under one.
 
     standing:   cap = max( guarantee, peak · p99 of its own use, what it uses now + what is spare )
-    shortfall:  cap = min( standing, max( guarantee, weight · L ) )
+    shortfall:  cap = min( standing, max( guarantee, weight · L + unused ) ),    unused = max( 0, weight · L - demand )
                 L from  Σ min( demand, max( guarantee, weight · L ) ) = S
                 S = max( what the pool carries at rho* less demand without a tenant, demand of tenants - left )
 
 Demand is in replica-equivalents, a cap in tokens/s: one of the former is ``Estimate.unit_tokens`` of the latter. A
 standing cap is there when the flood begins: a tenant alone cannot take more than what is spare or twice what it takes
 on its busiest days. Under shortfall (``Brief.left``) the water level L divides what is carried (``policies.maxmin``):
-who asks for less than its part is not capped below it, and what it leaves goes to the others. Guarantees come first.
+who asks for less than its part is not capped below it, and what it leaves goes to the others; its own cap is higher by
+as much, because demand is a mean over a window and the next minute may be above it. Guarantees come first.
 They are cut, in proportion, only when those who ask for them are promised more than there is. Demand without a tenant
 has a part like a tenant of weight 1; nobody can cap it. No cap is below a small part of the pool, whatever is asked:
 a starved tenant would be worse than an overload by as little.
@@ -196,7 +197,8 @@ class FairShare:
         standing = self._standing(rules, use, demand, current, case)
         wish, why = standing, Why.STANDING_CAP
         own = max(rules.guarantee * case.cut, self._floor(rules, case.weights, case.supply))
-        fair = max(own, _weight(rules) * case.level)
+        part = _weight(rules) * case.level
+        fair = max(own, part + max(0.0, part - demand))
         if fair < standing:
             wish, why = fair, Why.FAIR_SHARE
             if case.cut < 1.0 and wish < rules.guarantee:

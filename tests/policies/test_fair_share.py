@@ -152,6 +152,13 @@ def test_a_flood_is_cut_to_its_part_and_nobody_else_is() -> None:
     assert all(made[name].value >= 1.2 * flows[name] * UNIT for name in "abc")
 
 
+def test_a_minute_above_the_mean_is_not_refused_to_who_leaves_part_of_its_part() -> None:
+    """Else tenants that ask for a little less than their part would be refused every other minute."""
+    caps = values(propose(*case({"a": 0.5, "b": 0.9, "flood": 8.0}, 3.0 / 0.95), known(a=9e3, b=9e3, flood=9e3)))
+
+    assert caps == {"a": 2700.0, "b": 2300.0, "flood": 1600.0}
+
+
 def test_weights_divide_what_is_backlogged() -> None:
     rules = {"a": TenantRules(weight=1.0), "b": TenantRules(weight=3.0)}
     caps = values(propose(*case({"a": 9.0, "b": 9.0}, 4.0 / 0.95, rules=rules)))

@@ -1,0 +1,88 @@
+"""A flood by one tenant, with standing caps in the closed loop: the others notice little, and nobody starves."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from benchmarks.disasters import FLOOD
+from controller.simulate.load import Origin, Study
+from controller.simulate.pilots import Governor, Nobody
+from controller.simulate.run import drive
+from simulator.job import Ending
+from simulator.scenario import Scenario
+from simulator.truth import ENDINGS
+
+MEMBERS = ("acme", "birch", "cedar")
+GUARANTEE = 4000.0  # tokens/s of the one that floods; its part of 2 replicas would be about 6,000
+BURST = 65_536  # tokens: 10 s of a part, and more than any request has
+seeds = pytest.mark.parametrize("seed", [1, 2])
+
+
+def study(*, flood: bool = True) -> Study:
+    """The scenario as it is shipped, with caps on its tenants and a replica of known speed."""
+    data: dict[str, Any] = yaml.safe_load(FLOOD.path.read_text(encoding="utf-8"))
+    data["fleet"]["pools"]["chat"]["gateway"]["knobs"] = {"other_tenants": {"token_burst": BURST}}
+    if not flood:
+        del data["traffic"]["chat"][1]
+    labels = {"tenant": "fairness_id", "class": "request_class"}
+    data["governor"]["pools"]["chat"].update(
+        gateway={"engine": "gaie", "selector": {"model_name": "chat"}, "labels": labels},
+        tenants={**{name: {} for name in MEMBERS}, "newcomer": {"guarantee": GUARANTEE}},
+        profile={
+            "base": "14.76ms", "prefill_token": "51.1us", "sequence": "36.2us", "kv_token": "27.1ns",
+            "attention": "2.37ns", "max_num_seqs": 64, "kv_tokens": 428_146,
+        },
+        levers={"tenant_cap": {"mode": "auto", "policy": {"kind": "fair_share"}}},
+    )  # fmt: skip
+    return Origin(yaml.safe_dump(data), "tenant-flood with caps", str(FLOOD.path.parent)).load()
+
+
+class Outcome(NamedTuple):
+    """A run: the share of the members' requests of the flood that kept their promise, the least part of its max-min
+    share that each tenant got while it was backlogged, and tokens/s that the newcomer was served in its flood but for
+    the first minute."""
+
+    members: float
+    fairness: Mapping[str, float]
+    newcomer: float
+
+
+@cache
+def outcome(seed: int, *, flood: bool = True, caps: bool = True) -> Outcome:
+    found = study(flood=flood)
+    scenario = found.scenario
+    assert isinstance(scenario, Scenario)
+    world = scenario.world(seed)
+    pilot = Governor(world, found.config) if caps else Nobody(world)
+    score = drive(scenario, world, pilot, contender="caps", seed=seed, interval=found.config.interval).score
+    (event,) = scenario.events
+    jobs = world.truth.jobs
+    arrived = jobs.column("arrived") - scenario.start
+    mine = jobs.column("tenant") == jobs.tenants.number("newcomer") if flood else arrived < 0
+    served = mine & (arrived >= event.begin + 60.0) & (jobs.column("ending") == ENDINGS.index(Ending.FINISHED))
+    tokens = float((jobs.column("prompt")[served] + jobs.column("output")[served]).sum())
+    members = score.events["flood"].classes["member"].attainment
+    assert members is not None
+    return Outcome(members, score.fairness, tokens / (event.end - event.begin - 60.0))
+
+
+@seeds
+def test_the_others_lose_no_more_than_a_point_by_the_flood(seed: int) -> None:
+    assert outcome(seed, caps=False).members < 0.2
+    assert outcome(seed).members >= outcome(seed, flood=False).members - 0.01
+
+
+@seeds
+def test_every_tenant_gets_its_max_min_share_and_nobody_starves(seed: int) -> None:
+    fairness = outcome(seed).fairness
+
+    assert all(share >= 0.9 for share in fairness.values())
+    assert min(outcome(seed, caps=False).fairness.values()) < 0.6
+
+
+@seeds
+def test_the_one_that_floods_keeps_its_guarantee(seed: int) -> None:
+    assert outcome(seed).newcomer >= GUARANTEE
