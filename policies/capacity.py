@@ -69,7 +69,7 @@ class Capacity:
     ) -> tuple[Sequence[Proposal], "Capacity.State"]:
         """One proposal per target: SET while demand is trusted, AT_LEAST while it is not, none when nothing is known
         but the queue is empty."""
-        state = self._trim(view, objectives, state)
+        state = self._trim(view, objectives, brief.gain, state)
         return tuple(self._one(view, objectives, target, state) for target in sorted(view.targets)), state
 
     def _one(self, view: View, objectives: Sequence[Objective], target: Target, state: "Capacity.State") -> Proposal:
@@ -134,14 +134,16 @@ class Capacity:
             return Why.KV_PRESSURE
         return Why.TRIM if state.trim > 0.1 else Why.DEMAND
 
-    def _trim(self, view: View, objectives: Sequence[Objective], state: "Capacity.State") -> "Capacity.State":
+    def _trim(
+        self, view: View, objectives: Sequence[Objective], gain: float, state: "Capacity.State"
+    ) -> "Capacity.State":  # fmt: skip
         now, config = view.tick.at, self.config
         gone = min(now - state.at, 120.0) if state.at is not None else 0.0
         pending = any(owner.pending for owner in view.targets.values())
         error = max((e for o in objectives if (e := _error(view, o)) is not None), default=0.0)
         trim = state.trim * math.exp(-gone / (4 * config.trim_time))  # leaky: an old correction fades
         if not pending and abs(error) > config.dead_band and (error > 0 or self._loaded(view)):
-            trim += gone / config.trim_time * error
+            trim += gain * gone / config.trim_time * error
         return self.State(min(max(trim, -config.trim_down), config.trim_up), now)
 
     def _loaded(self, view: View) -> bool:

@@ -107,7 +107,7 @@ class Pid:
             if measure is None or target is None or (y := _log_ratio(measure, target)) is None:
                 proposals.append(Proposal(each, _keep(each.lever), owner.accepted, "pid", _why_silent(measure)))
                 continue
-            delta, track = self._step(y, view.tick.at, state.tracks.get(each, _NEW), brief.gain)
+            delta, track = self._step(y, view.tick.at, state.tracks.get(each, _NEW))
             final, tracks[each] = self._move(each, owner.accepted, delta, track, view.limits[each])
             evidence = {
                 "measure": measure.usable or 0.0, "target": target, "error": tracks[each].error, "delta": delta
@@ -154,8 +154,9 @@ class Pid:
         stat = config.statistic or (objective.stat if objective else "p95")
         return read.latency(signal, stat), wanted
 
-    def _step(self, y: float, now: float, track: Track, gain: float) -> tuple[float, Track]:
-        """Change of ln(value) for this tick if a high measure raises it. `gain` slows what integrates."""
+    def _step(self, y: float, now: float, track: Track) -> tuple[float, Track]:
+        """Change of ln(value) for this tick if a high measure raises it. The gain of the brief is not
+        looked at: a guard slows what relaxes, and what protects must not be slowed."""
         c = self.config
         gone = now - track.at if track.at is not None else 0.0
         y = min(max(y, -CLAMP), CLAMP)
@@ -168,7 +169,7 @@ class Pid:
         if track.filtered is None or gone <= 0:
             return 0.0, replace(track, at=now, filtered=filtered, error=error, slope=0.0)
         slope = (filtered - track.filtered) / gone
-        delta = c.gain * ((error - track.error) + gain * gone / c.integral_time * error)
+        delta = c.gain * ((error - track.error) + gone / c.integral_time * error)
         if c.derivative_time > 0:
             delta += c.gain * c.derivative_time * (slope - track.slope)
         return delta, replace(track, at=now, filtered=filtered, error=error, slope=slope)

@@ -133,8 +133,9 @@ class Balance:
 class Brief:
     """What relief is still wanted when this policy is asked: `left` replica-equivalents, 0 while the pool carries its
     demand or higher rungs of the ladder relieve it of the rest; `until` unix seconds, when capacity asked for now would
-    be warm. `gain` in [0.25, 1] multiplies what integrates feedback; below 1 after this lever was seen to swing by
-    itself. Feed-forward and protection do not look at it, and releases need not: a guard slows them."""
+    be warm. `gain` in [0.25, 1] multiplies a correction that is kept beside the value, such as capacity's trim; below 1
+    after this lever was seen to swing by itself. Feed-forward and protection do not look at it, and releases need not:
+    a guard slows them."""
 
     balance: Balance
     left: float

@@ -157,18 +157,27 @@ def trimmed(
     demand: float = 3.4,
     pending: tuple[Pending, ...] = (),
     promise: Objective = TTFT,
+    gain: float = 1.0,
 ) -> float:
     law, state = Capacity(Capacity.Config()), Capacity.State()
     pool = replace(healthy(), latencies={Signal.TTFT: {"p99": latency}})
     for tick in range(ticks):
         seen = view(estimate(demand, evidence={"serving": 4.0}), pool=pool, at=NOW + 15.0 * tick, pending=pending)
-        _, state = law.propose(seen, (promise,), BRIEF, state)
+        _, state = law.propose(seen, (promise,), replace(BRIEF, gain=gain), state)
     return state.trim
 
 
 def test_latency_above_target_adds_within_bounds() -> None:
     assert 0.2 < trimmed(ok(4.0)) <= 0.35
     assert trimmed(ok(4.0), ticks=1000) == pytest.approx(0.35)
+
+
+def test_a_lever_that_was_swinging_trims_more_slowly_and_its_feed_forward_does_not() -> None:
+    assert trimmed(ok(3.0), ticks=4, gain=0.25) == pytest.approx(trimmed(ok(3.0), ticks=4) / 4, rel=0.05)
+    seen = view(estimate(9.0, evidence={"serving": 4.0}))
+    law = Capacity(Capacity.Config())
+    calm, slow = (law.propose(seen, (TTFT,), replace(BRIEF, gain=g), Capacity.State())[0][0] for g in (1.0, 0.25))
+    assert calm.value == slow.value > 4.0
 
 
 def test_latency_below_target_takes_away_only_near_the_operating_point() -> None:
