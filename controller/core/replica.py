@@ -1,10 +1,11 @@
 """Readings of single replicas, and which of them are stuck.
 
-Gauges are there for every replica. What a replica did over the control window, and how fast, is read only where a lever
-moves single replicas: of a large fleet it is most of the numbers.
+Gauges are there for every replica. What a replica did over the control window, and how fast over the newest interval,
+is read only where a lever moves single replicas: of a large fleet it is most of the numbers.
 """
 
 from collections.abc import Mapping, Set
+from dataclasses import dataclass
 
 from controller.core.facts import Fact, Kind
 from controller.core.gauges import GAUGES
@@ -14,7 +15,7 @@ from controller.core.observation import PoolFacts, ReplicaFacts
 from controller.core.reading import Reading, State, unsupported
 from controller.core.signals import Signal
 from controller.core.tally import LOST
-from controller.core.windows import FILLED
+from controller.core.windows import FILLED, Entry, ReplicaEntry
 
 _SIGNALS = {fact: signal for signal, fact in GAUGES.items()}
 _STUCK, _MOVES = Reading(State.OK, 1.0), Reading(State.OK, 0.0)
@@ -50,8 +51,8 @@ _COUNTED = frozenset(fact for fact in Fact if fact.kind is Kind.COUNTER)
 
 
 class Singles:
-    """What single replicas did over the control window, and how fast they were. `facts` are those of the engines: what
-    a gateway tells of the pool is nothing that a replica did."""
+    """What single replicas did over the control window, and how fast they were of late. `facts` are those of the
+    engines: what a gateway tells of the pool is nothing that a replica did."""
 
     def __init__(self, j: Judge, facts: PoolFacts) -> None:
         self._j = j
@@ -64,8 +65,7 @@ class Singles:
     def read(self, name: str, facts: ReplicaFacts, signals: dict[Signal, Reading]) -> Scope:
         """The scope of a replica that is up. `signals` are what is known of it already."""
         sums: dict[Fact, float] = {}
-        spent: dict[Fact, float] = {}
-        samples: dict[Fact, float] = {}
+        newest: dict[Fact, _Interval] = {}
         seconds = 0.0
         for entry in self._entries:
             mine = entry.replicas.get(name)
@@ -74,9 +74,7 @@ class Singles:
             seconds += entry.at - entry.since
             for fact, value in mine.counters.items():
                 sums[fact] = sums.get(fact, 0.0) + value
-            for fact, h in mine.histograms.items():
-                spent[fact] = spent.get(fact, 0.0) + h.sum
-                samples[fact] = samples.get(fact, 0.0) + h.count
+            _look_back(newest, entry, mine)
         if not sums or seconds <= 0:
             return Scope(signals=signals)
         window = self._Window(sums, seconds, facts.age, *self._state(facts, seconds), self._dark)
@@ -96,11 +94,20 @@ class Singles:
             hits = window.count(Fact.PREFIX_HITS) or 0.0
             signals[Signal.PREFIX_HIT_RATE] = window.reading(hits / looked, looked, self._j.source(Fact.PREFIX_HITS))
         latencies = {
-            signal: {"mean": window.reading(spent[fact] / count, count, self._j.source(fact))}
+            signal: {"mean": self._mean(newest[fact], facts.age, self._j.source(fact))}
             for signal, fact in _MEANS
-            if (count := samples.get(fact, 0.0)) > 0
+            if fact in newest
         }
         return Scope(signals=signals, latencies=latencies)
+
+    def _mean(self, of: "_Interval", age: float, source: str) -> Reading:
+        """Of the newest interval alone: a mean over the control window would show a replica that turned slow when most
+        of the window is slow."""
+        aged = max(age, self._j.now - of.at)
+        stale = aged > self._j.stale_after
+        note = f"newest sample is {aged:.0f} s old" if stale else ""
+        state = State.STALE if stale else State.OK
+        return Reading(state, of.sum / of.count, None, None, of.count, aged, of.seconds, source, note)
 
     def _state(self, facts: ReplicaFacts, seconds: float) -> tuple[State, str]:
         if facts.age > self._j.stale_after:
@@ -135,6 +142,29 @@ class Singles:
             failed = sum(self.count(fact) or 0.0 for fact in LOST)
             ended = max(self.count(Fact.RESPONSES) or 0.0, finished + failed)
             return self.reading(failed / ended, ended, "") if ended > 0 else None
+
+
+@dataclass(slots=True)
+class _Interval:
+    """The newest interval in which a replica had samples of a histogram: it ended `at` unix seconds. Ticks are quicker
+    than scrapes at times, so the ones without samples before it are of the same `seconds`."""
+
+    sum: float
+    count: float
+    at: float
+    seconds: float
+    open: bool = True
+
+
+def _look_back(newest: dict[Fact, _Interval], entry: Entry, mine: ReplicaEntry) -> None:
+    """One entry further back."""
+    for fact, of in newest.items():
+        h = mine.histograms.get(fact)
+        of.open = of.open and (h is None or h.count <= 0)
+        of.seconds += entry.seconds if of.open else 0.0
+    for fact, h in mine.histograms.items():
+        if h.count > 0 and fact not in newest:
+            newest[fact] = _Interval(h.sum, h.count, entry.at, entry.seconds)
 
 
 def stuck(j: Judge, name: str) -> Reading:

@@ -50,7 +50,7 @@ def test_a_slow_replica_is_told_by_its_own_pace_and_not_by_that_of_all() -> None
     seen = watch(SPEC, minutes(fleet(a=slow, b=fast)))
     pace = seen.replicas["a"].latency(Signal.ITL, "mean")
     assert pace.value == pytest.approx(0.09)
-    assert (pace.state, pace.count, pace.window) == (State.OK, 100.0, 60.0)
+    assert (pace.state, pace.count, pace.window) == (State.OK, 25.0, 15.0)
     assert seen.replicas["b"].latency(Signal.ITL, "mean").value == pytest.approx(0.02)
     assert seen.replicas["a"].get(Signal.FINISHED_RATE).value == pytest.approx(40.0 / 60.0)
     assert seen.started == {"a": 500.0, "b": 500.0}
@@ -89,10 +89,27 @@ def test_a_replica_that_has_just_come_is_underfilled_and_one_that_stopped_answer
     ticks = minutes(fleet(a=pod()))
     ticks[75] = fleet(a=pod(age=200.0), b=pod())
     seen = watch(SPEC, ticks)
-    young, old = (seen.replicas[name].latency(Signal.ITL, "mean") for name in ("b", "a"))
+    young = seen.replicas["b"].get(Signal.FINISHED_RATE)
+    old = seen.replicas["a"].latency(Signal.ITL, "mean")
     assert (young.state, young.window) == (State.UNDERFILLED, 15.0)
     assert old.state is State.STALE
     assert not young.trusted
+
+
+def test_a_replica_that_turns_slow_is_told_by_its_newest_interval() -> None:
+    """Over the window it would be two and a half times as slow after 48 s, and a breaker must act within 60."""
+    ticks = minutes(fleet(a=pod(0.02)))
+    ticks[75] = fleet(a=pod(0.08, gaps=25.0))
+
+    assert watch(SPEC, ticks).replicas["a"].latency(Signal.ITL, "mean").value == pytest.approx(0.08)
+
+
+def test_ticks_between_scrapes_belong_to_the_interval_of_the_scrape_and_make_nothing_new() -> None:
+    scraped, between = pod(0.02, age=1.0), replace(pod(age=6.0), histograms={})
+    ticks = {5 * n: fleet(a=scraped if n % 3 == 0 else between) for n in range(14)}
+    pace = watch(SPEC, ticks).replicas["a"].latency(Signal.ITL, "mean")
+
+    assert (pace.count, pace.window, pace.age) == (100.0, 15.0, 6.0)
 
 
 def test_without_a_lever_on_replicas_nothing_of_this_is_made() -> None:
