@@ -13,7 +13,7 @@ from controller.core.ports import Balance, Brief
 from controller.core.why import Why
 from controller.run.codec import decode, encode
 from policies.weights import Weights
-from tests.support.rotation import Rotation, Seen, named
+from tests.support.rotation import BEGIN, Rotation, Seen, named
 
 SLOW = Seen(slow=2.0)
 HALF = Brief(Balance(2.0, 4.0), 0.0)  # rho = 0.5, so g <= 0.5
@@ -108,6 +108,13 @@ def test_those_that_were_there_at_the_start_are_not_new() -> None:
     fleet.tick()
 
     assert set(fleet.factors.values()) == {1.0}
+
+
+def test_a_new_leader_goes_on_with_the_slow_start_of_the_old_one() -> None:
+    fleet = rotation(started={"r0": BEGIN - 45.0, "r1": BEGIN - 9000.0}, factors={"r0": 0.4})
+    fleet.tick()
+
+    assert (fleet.factors["r0"], fleet.factors["r1"]) == (0.5, 1.0)
 
 
 def test_of_a_slow_new_replica_the_lower_factor_counts() -> None:

@@ -76,6 +76,7 @@ class Rotation:
     hit_rate: float = 0.5
     obeys: bool = True
     roles: Mapping[str, str] = field(default_factory=dict)
+    started: Mapping[str, float] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
     now: float = BEGIN
     state: Any = None
@@ -89,6 +90,7 @@ class Rotation:
             signals={Signal.PREFIX_HIT_RATE: ok(self.hit_rate)},
             replicas={name: one.scope(self.step) for name, one in seen.items()},
             roles=self.roles,
+            started=self.started,
         )
         targets = {Target("llm", self.lever, name): TargetState(self.factors.get(name, 1.0)) for name in self.names}
         evidence = {"step_base": BASE, "step_each": EACH, "step_least": 0.0} if self.modelled else {}
