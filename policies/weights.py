@@ -41,8 +41,8 @@ SIMILAR = 0.35  # share by which batches may differ where there is no model
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One replica: `since` when it began to serve, else when it was first seen, unix seconds (None: it was there at the
-    start), and its smoothed ln(pace / median), None before there is one."""
+    """One replica: `since` when it was first seen, or was started if it was there at the start, unix seconds, where
+    that is told; and its smoothed ln(pace / median), None before there is one."""
 
     since: float | None = None
     pace: float | None = None
@@ -202,7 +202,8 @@ class Weights:
         seen = self._ratios(view)
         members = {}
         for name in sorted(names):
-            member = state.members.get(name) or Member(view.pool.started.get(name, None if first else now))
+            # A process starts well before it serves, so that what it tells of its start is for want of better.
+            member = state.members.get(name) or Member(view.pool.started.get(name) if first else now)
             if name in seen:
                 gain = gone / (self.config.smooth + gone) if self.config.smooth + gone > 0 else 1.0
                 pace = seen[name] if member.pace is None else member.pace + gain * (seen[name] - member.pace)
