@@ -68,7 +68,7 @@ class Dynamo:
     class Config:
         """Parameters of the planner; the defaults are published ones, and the coefficients Governor's prior."""
 
-        a: float = param("seconds of a step", 6.071e-3, unit=Unit.DURATION, ge=0)
+        a: float = param("seconds of a step", 6.071e-3, ge=0)
         b: float = param("seconds per prefill token", 15.35e-6, ge=0)
         c: float = param("seconds per sequence", 13.8e-6, ge=0)
         d: float = param("seconds per KV token", 41.5e-9, ge=0)

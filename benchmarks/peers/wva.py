@@ -170,6 +170,24 @@ class Wva:
         return max(1.0, current - math.floor(spare / each + 1e-9)) if spare > 0 else current
 
 
+class WvaDerived(Wva):
+    """The same with `queue_threshold` out of reach, so that no replica is taken for full: a replica that has just come
+    is sent many requests at once, holds a queue with little in use, and is remembered as small."""
+
+    GRID = (0.3, 0.38, 0.46, 0.54, 0.62, 0.7, 0.78, 0.86, 0.95)
+    ABOUT = (
+        "WVA as above with queueLengthThreshold out of reach, as somebody would set it who has seen what it does here: "
+        "replicas that have just come get many requests at once, are taken for full with little in use, and that is "
+        "remembered as what a replica can hold. Capacity is then derived from the engine's limits and lengths alone."
+    )
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Config(Wva.Config):
+        """As of ``Wva``."""
+
+        queue_threshold: float = param("queueLengthThreshold: waiting requests that show a full replica", 1e9, gt=0)
+
+
 def lengths(means: Sequence[tuple[float, float, float, float]]) -> tuple[float, float]:
     """Mean tokens of prompt and answer per request; 0 where there was none."""
     count = math.fsum(one[1] for one in means)

@@ -11,7 +11,7 @@ from benchmarks.peers.hpa import Hpa
 from benchmarks.peers.keda import Keda, KedaRate
 from benchmarks.peers.kpa import Kpa
 from benchmarks.peers.pid_p99 import PidP99
-from benchmarks.peers.wva import Wva
+from benchmarks.peers.wva import Wva, WvaDerived
 from controller.config.plugins import choose
 from controller.core.model import Lever, Pending, Phase
 from controller.core.ports import Limits, View
@@ -27,10 +27,11 @@ GIVEN: dict[str, dict[str, Any]] = {
     "kpa:Kpa": {"target": 30.0},
     "apa:Apa": {"target": 20.0},
     "wva:Wva": {"kv_tokens": 100_000.0, "up": 0.6},
+    "wva:WvaDerived": {"kv_tokens": 100_000.0, "up": 0.6},
     "dynamo:Dynamo": {"sla": 0.5, "kv_tokens": 100_000.0},
     "pid_p99:PidP99": {"gain": 0.4},
 }
-CLASSES = (Hpa, Keda, KedaRate, Kpa, Apa, Wva, Dynamo, PidP99)
+CLASSES = (Hpa, Keda, KedaRate, Kpa, Apa, Wva, WvaDerived, Dynamo, PidP99)
 COMES = 60.0  # seconds until a replica serves
 BOUNDS = Limits(2, 30)
 
@@ -126,7 +127,7 @@ def test_it_says_what_is_tuned_and_what_is_emulation(cls: Any) -> None:
     assert len(cls.GRID) >= 7
     assert cls.levers == (Lever.REPLICAS,)
     for value in cls.GRID:
-        needed = {"kv_tokens": 1e5} if cls is Wva else {}
+        needed = {"kv_tokens": 1e5} if issubclass(cls, Wva) else {}
         cls(cls.Config(**needed, **{cls.TUNED: value}))
     assert len(cls.ABOUT.split()) >= 25
     assert cls.ABOUT.isascii()

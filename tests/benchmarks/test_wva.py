@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.peers.wva import Wva
+from benchmarks.peers.wva import Wva, WvaDerived
 from controller.core.model import Pending, Phase
 from controller.core.why import Why
 from tests.support.peer_views import asked, view
@@ -45,6 +45,18 @@ def test_a_replica_with_a_queue_shows_its_capacity_and_is_remembered() -> None:
     for at in (435.0, 495.0):
         _, state = asked(law, view(at, 2, [(9, 0, 0.3)] * 2, rates=longer), state)
     assert state.stored == 80_000  # 256 x (1,000 + 2,500) is more than k1
+
+
+def test_a_replica_that_has_just_come_is_taken_for_small_unless_nobody_looks() -> None:
+    # Ten wait at the new one, which holds 5 % so far. What it shows becomes what all can hold once its queue is gone.
+    rows, calm = [(9.0, 0.0, 0.5), (9.0, 10.0, 0.05)], [(9.0, 0.0, 0.3)] * 2
+    stored = {}
+    for cls in (Wva, WvaDerived):
+        law = cls(cls.Config(kv_tokens=100_000.0))
+        _, state = asked(law, view(0.0, 2, rows, rates=RATES), law.initial())
+        _, state = asked(law, view(75.0, 2, calm, rates=RATES), state)
+        stored[cls] = state.stored
+    assert stored == {Wva: 5_000, WvaDerived: 80_000}
 
 
 def test_the_last_ten_observations_are_remembered() -> None:
