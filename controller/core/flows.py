@@ -130,10 +130,10 @@ def _growth(j: Judge) -> float:
     if ends is None:
         return 0.0
     start, end = ends
-    if not _held(end.replicas) or not _held(start.replicas):
+    before, after = _held(start.replicas), _held(end.replicas)
+    if not after or not before:
         first, last = _inflight(start.gauges), _inflight(end.gauges)
         return last - first if first is not None and last is not None else 0.0
-    before, after = _held(start.replicas), _held(end.replicas)
     grown = sum(after[name] - before[name] for name in after if name in before)
     if Fact.HELD in start.gauges and Fact.HELD in end.gauges:
         grown += end.gauges[Fact.HELD] - start.gauges[Fact.HELD]

@@ -42,16 +42,23 @@ class Judge:
             if front
             else fresh and not facts.failed and bool(facts.counters or facts.histograms)
         )
-        self._front_healthy = fresh and front.isdisjoint(facts.failed)
+        self._front_healthy = self.healthy if not front else fresh and front.isdisjoint(facts.failed)
+        self._sided = bool(front or facts.doubted)
         self.last = list(islice(reversed(history.entries), STUCK_SCRAPES))  # newest first
         self.sums = history.counters(now, window) if fresh else {}
         self._histograms: dict[tuple[Fact, float], HistogramIncrement | None] = {}
         self._counts: dict[Fact, Reading] = {}
         self._ended: dict[float, Endings] = {}
         self._states = {windowed: self._judge(windowed=windowed) for windowed in (True, False)}
-        self._front_states = {windowed: self._judge_front(windowed=windowed) for windowed in (True, False)}
+        self._front_states = (
+            {windowed: self._judge_front(windowed=windowed) for windowed in (True, False)} if front else self._states
+        )
         self.inflight = total(facts.gauges.get(Fact.RUNNING), facts.gauges.get(Fact.WAITING))
-        if self.inflight == 0 and (Fact.WAITING in facts.doubted or (front and Fact.RUNNING not in facts.gauges)):
+        if (
+            self._sided
+            and self.inflight == 0
+            and (Fact.WAITING in facts.doubted or (front and Fact.RUNNING not in facts.gauges))
+        ):
             self.inflight = None  # nothing where somebody looked
 
     def histogram(self, fact: Fact, window: float) -> HistogramIncrement | None:
@@ -103,6 +110,8 @@ class Judge:
     def state(self, fact: Fact | None = None, *, windowed: bool) -> tuple[State, str]:
         """The state that the data as a whole deserves, and why; that of one fact where sides differ: what a gateway
         tells is as good as the gateway, and what is known in part is partial."""
+        if not self._sided:
+            return self._states[windowed]
         state = (self._front_states if fact in self._front else self._states)[windowed]
         if fact is not None and fact in self.facts.doubted and state[0] is not State.STALE:
             return State.PARTIAL, self.facts.doubted[fact]
@@ -143,7 +152,7 @@ class Judge:
     def measured(self, reading: Reading, fact: Fact | None = None, *, windowed: bool = True) -> Reading:
         """The same reading in the state that the data deserves, as a whole or of the fact that it is made of; a worse
         state of its own stays."""
-        state, note = self.state(fact, windowed=windowed)
+        state, note = self.state(fact, windowed=windowed) if self._sided else self._states[windowed]
         keeps = state is State.OK or reading.state in _OWN
         aged = reading.age is not None or self.age is None
         if keeps and aged and reading.state is not State.NO_TRAFFIC:
@@ -197,10 +206,10 @@ class Judge:
                 return self.absent(fact)
             value = 0.0
         state, note = self.windowed(fact)
-        seconds = self.seconds(fact)
-        if seconds <= 0 < self.covered:
+        seconds, age = self.covered, self.age_of(fact) if self._sided else self.age
+        if fact in self.unread and (seconds := self.seconds(fact)) <= 0:
             return Reading(State.MISSING, source=self.source(fact), note=note)
-        return Reading(state, value, None, None, value, self.age_of(fact), seconds, self.source(fact), note)
+        return Reading(state, value, None, None, value, age, seconds, self.facts.sources.get(fact, ""), note)
 
     def seconds(self, fact: Fact) -> float:
         """Seconds of the window over which this fact was read."""
@@ -210,7 +219,7 @@ class Judge:
 
     def windowed(self, fact: Fact) -> tuple[State, str]:
         """The state of a number over the window that is made of this fact."""
-        state = self.state(fact, windowed=True)
+        state = self.state(fact, windowed=True) if self._sided else self._states[True]
         if fact in self.unread and state[0] is State.OK:
             return State.UNDERFILLED, f"{fact} could not be read over the whole window"
         return state
