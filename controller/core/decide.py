@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controller.core import group, guards, hindsight, joint, relief
-from controller.core.fleet import FleetHold, share
+from controller.core.fleet import RELIEVING, FleetHold, hold_releases, share
 from controller.core.guards import GuardState
 from controller.core.hindsight import Hindsight
 from controller.core.merge import Merged, merge
@@ -29,13 +29,14 @@ _UNLEARNED, _UNGUARDED, _UNSEEN = Estimate(), GuardState(), Hindsight()
 
 @dataclass(frozen=True, slots=True)
 class DecideState:
-    """Memory of deciding: policy state by "pool/lever", guard state by target, the hold of the fleet guard, and by pool
-    what came of the last actions."""
+    """Memory of deciding: policy state by "pool/lever", guard state by target, the holds of the fleet guard on
+    replicas and on releases of other levers, and by pool what came of the last actions."""
 
     policies: Mapping[str, Any] = field(default_factory=dict)
     guards: Mapping[Target, GuardState] = field(default_factory=dict)
     fleet: FleetHold | None = None
     hindsight: Mapping[str, Hindsight] = field(default_factory=dict)
+    releases: FleetHold | None = None
 
 
 def decide(
@@ -54,6 +55,7 @@ def decide(
     levers: dict[Target, LeverRules] = {}
     past: dict[str, Hindsight] = {}
     cases: dict[Target, guards.Case] = {}
+    released: dict[str, tuple[float, float]] = {}
     members = _members(snapshot, rules)
     known = relief.Known(snapshot, estimates)
     for pool in relief.senders_first(rules.pools):
@@ -81,20 +83,30 @@ def decide(
             decisions.update(made)
             levers.update(dict.fromkeys(made, lever))
             stands = {t.member: value for t, d in made.items() if (value := _stands(d)) is not None}
+            given = relief.given(lever, stands, pool, estimate, balance)
             if seen.effect.counts(lever.lever, snapshot.tick.at):
-                left = max(0.0, left - relief.given(lever, stands, pool, estimate, balance))
+                left = max(0.0, left - given)
+            if lever.lever in RELIEVING:
+                back, _ = released.get(pool.pool, (0.0, 0.0))
+                if any(d.changed and _moves(d) for d in made.values()):
+                    was = {t.member: d.current for t, d in made.items() if d.current is not None}
+                    back += relief.given(lever, was, pool, estimate, balance) - given
+                released[pool.pool] = (back, balance.carried)
             if lever.lever is Lever.DOWNGRADE:
                 known.charge(pool, {t.member: d for t, d in made.items() if _moves(d)}, balance)
     positions = {target: held.position[1] for target, held in guard_states.items() if held.position is not None}
     facts = _facts(rules, snapshot, estimates, cases)
     shared, hold = share(joint.size(decisions, rules, facts), rules, positions, snapshot.tick.at, state.fleet)
     shared = joint.restrain(shared, rules, facts)
+    shared, releases = hold_releases(shared, released, rules, snapshot.tick.at, state.releases)
     final = tuple(
         _finish(d if d is decisions[target] else _bound(d, levers[target]), levers[target], snapshot.tick.at)
         for target, d in sorted(shared.items())
     )
-    plan = Plan(snapshot.tick.at, final, sentence(final, holding=hold is not None))
-    return plan, DecideState(policy_states, _remembered(guard_states, decisions, snapshot.tick.at), hold, past)
+    plan = Plan(snapshot.tick.at, final, sentence(final, holding=hold is not None or releases is not None))
+    return plan, DecideState(
+        policy_states, _remembered(guard_states, decisions, snapshot.tick.at), hold, past, releases
+    )
 
 
 def _facts(

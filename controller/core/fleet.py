@@ -6,18 +6,22 @@ one whose target cannot be read is somewhere, and the shared limit must hold whe
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from controller.core.model import Decision, Lever, Mode, Step, Target
-from controller.core.rules import Budget, FleetRules
+from controller.core.rules import Budget, FleetGuard, FleetRules
 from controller.core.why import Why
+
+T = TypeVar("T")
+RELIEVING = frozenset({Lever.TENANT_CAP, Lever.ADMISSION, Lever.DOWNGRADE})
 
 
 @dataclass(frozen=True, slots=True)
 class FleetHold:
-    """The fleet guard's memory: since when many pools want to fall at once, when it last let some of them, and until
-    when a tick on which nobody falls does not end it. Unix seconds."""
+    """The fleet guard's memory: since when many pools want to relax at once, when it last let some of them, and until
+    when a tick on which nobody does does not end it. Unix seconds."""
 
     since: float
     let_at: float
@@ -95,20 +99,57 @@ def _fleet_guard(
     if len(falls) < guard.min_pools or not many:
         # Slow levers fall on some ticks only: a quiet tick between two mass falls does not end the hold.
         return decisions, held if held is not None and now < held.until else None
-    begun = held if held is not None else FleetHold(now, now, now)
-    free: set[Target] = set()
-    if now - begun.let_at >= guard.hold:
-        room_pools, room_gpus = max(1, math.floor(guard.share * len(replicas))), guard.share * gpus
-        for decision in falls:
-            if len(free) < room_pools and (not free or drops[decision.target] <= room_gpus):
-                free.add(decision.target)
-                room_gpus -= drops[decision.target]
+    free, held = _let(guard, [(d.target, drops[d.target]) for d in falls], len(replicas), gpus, now, held)
     detail = f"{len(falls)} of {len(replicas)} pools at once"
     out = {
         t: _cut(d, d.current or 0.0, Why.FLEET_GUARD, detail) if t in drops and t not in free else d
         for t, d in decisions.items()
     }
-    return out, FleetHold(begun.since, now if free else begun.let_at, now + 2 * guard.hold)
+    return out, held
+
+
+def hold_releases(
+    decisions: Mapping[Target, Decision], released: Mapping[str, tuple[float, float]], rules: FleetRules, now: float,
+    held: FleetHold | None,
+) -> tuple[dict[Target, Decision], FleetHold | None]:  # fmt: skip
+    """The same for what caps, gates and downgrades give back: by pool, the replica-equivalents of work that one tick
+    lets in again, and those that are carried. Laws release by small steps, so only a release of more than the share of
+    what its pool carries counts; tightening is never held."""
+    guard = rules.guard
+    sizes = {pool: back for pool, (back, carried) in released.items() if back > guard.share * carried and back > 0}
+    if len(sizes) < guard.min_pools or len(sizes) <= guard.share * len(released):
+        return dict(decisions), held if held is not None and now < held.until else None
+    ranked = sorted(sizes.items(), key=lambda one: (one[1], one[0]))
+    carried = math.fsum(have for _, have in released.values())
+    free, held = _let(guard, ranked, len(released), carried, now, held)
+    detail = f"{len(sizes)} of {len(released)} pools let work in at once"
+    levers = {(p.pool, lever.lever): lever for p in rules.pools if p.pool in sizes for lever in p.levers}
+    out = dict(decisions)
+    for target, decision in decisions.items():
+        lever = levers.get((target.pool, target.lever)) if target.lever in RELIEVING else None
+        if lever is None or target.pool in free or not _moves(decision) or decision.current is None:
+            continue
+        if decision.why is Why.PIN:
+            continue  # a person is no wrong reading
+        if ((decision.final or 0.0) < decision.current) == lever.relax_down:
+            out[target] = _cut(decision, decision.current, Why.FLEET_GUARD, detail)
+    return out, held
+
+
+def _let(
+    guard: FleetGuard, ranked: Sequence[tuple[T, float]], members: int, total: float, now: float,
+    held: FleetHold | None,
+) -> tuple[set[T], FleetHold]:  # fmt: skip
+    """Who of those that are held may go on: none before the hold is over, then a share per hold, smallest first."""
+    begun = held if held is not None else FleetHold(now, now, now)
+    free: set[T] = set()
+    if now - begun.let_at >= guard.hold:
+        places, room = max(1, math.floor(guard.share * members)), guard.share * total
+        for one, size in ranked:
+            if len(free) < places and (not free or size <= room):
+                free.add(one)
+                room -= size
+    return free, FleetHold(begun.since, now if free else begun.let_at, now + 2 * guard.hold)
 
 
 def _by_drop(decision: Decision) -> tuple[float, str]:

@@ -275,6 +275,7 @@ def encode_states(decided: DecideState, learned: Mapping[str, estimate.Estimator
         "policies": {key: codec.encode(state) for key, state in decided.policies.items() if state is not None},
         "guards": {str(target): codec.encode(state) for target, state in decided.guards.items()},
         "fleet": codec.encode(decided.fleet) if decided.fleet is not None else None,
+        "releases": codec.encode(decided.releases) if decided.releases is not None else None,
         "hindsight": {pool: codec.encode(seen) for pool, seen in decided.hindsight.items()},
         "learned": {pool: codec.encode(state) for pool, state in learned.items()},
     }

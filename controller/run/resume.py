@@ -126,7 +126,8 @@ def restore(
     learned = {pool: codec.decode(EstimatorState, data) for pool, data in states["learned"].items()}
     fleet = codec.decode(FleetHold, states["fleet"]) if states["fleet"] is not None else None
     seen = {pool: codec.decode(Hindsight, data) for pool, data in states.get("hindsight", {}).items()}
-    return DecideState(policies, guards, fleet, seen), learned
+    releases = codec.decode(FleetHold, states["releases"]) if states.get("releases") is not None else None
+    return DecideState(policies, guards, fleet, seen, releases), learned
 
 
 def _take_memory(loop: ControlLoop, text: str, head: Plain) -> None:
