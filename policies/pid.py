@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from controller.core.members import scope
+from controller.core.members import own
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, Limits, View
@@ -65,7 +65,9 @@ class Pid:
         target: float = param("value to hold it at; 0 takes the objective's", 0.0, ge=0)
         statistic: str = param("statistic of a latency signal: p50, p95, p99, mean; empty takes the objective's", "")
         scope: Literal["by_lever", "pool", "member"] = param(
-            "whose signal: the pool's or the member's own; by_lever is the replica's own for weight", "by_lever"
+            "whose signal: the pool's, or the member's own (of latencies the mean); by_lever is the replica's own for "
+            "weight",
+            "by_lever",
         )
         gain: float = param("proportional gain K, in ln(value) per ln(measure/target)", 0.4, gt=0, le=5)
         integral_time: float = param("integral time Ti", 600.0, unit=Unit.DURATION, gt=0)
@@ -147,12 +149,12 @@ class Pid:
         if signal is None:
             return None, None
         wanted = config.target or (objective.target if objective else None)
-        own = config.scope == "member" or (config.scope == "by_lever" and target.lever in PER_REPLICA)
-        read = scope(view.pool, target) if own else view.pool
-        if not INFO[signal].latency:
-            return read.get(signal), wanted
         stat = config.statistic or (objective.stat if objective else "p95")
-        return read.latency(signal, stat), wanted
+        if config.scope == "member" or (config.scope == "by_lever" and target.lever in PER_REPLICA):
+            return own(view.pool, target, signal, stat), wanted
+        if not INFO[signal].latency:
+            return view.pool.get(signal), wanted
+        return view.pool.latency(signal, stat), wanted
 
     def _step(self, y: float, now: float, track: Track) -> tuple[float, Track]:
         """Change of ln(value) for this tick if a high measure raises it. The gain of the brief is not

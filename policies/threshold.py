@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from controller.core.members import scope
+from controller.core.members import own
 from controller.core.model import Ask, Lever, Proposal, Target
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, View
@@ -50,7 +50,8 @@ class Threshold:
         statistic: str = param("statistic of a latency signal: p50, p95, p99 or mean", "p95")
         per_replica: bool = param("replicas: divide the signal by the current value first (queue depth each)", False)
         scope: Literal["by_lever", "pool", "member"] = param(
-            "whose signal: the pool's or the member's own; by_lever is the replica's own for weight and breaker",
+            "whose signal: the pool's, or the member's own (of latencies the mean); by_lever is the replica's own for "
+            "weight and breaker",
             "by_lever",
         )
         step_up: float = param("how far the value moves when the signal is above", 1.0, gt=0)
@@ -129,9 +130,9 @@ class Threshold:
 
     def _reading(self, view: View, target: Target) -> Reading:
         signal, whose = Signal(self.config.signal), self.config.scope
-        own = whose == "member" or (whose == "by_lever" and target.lever in PER_REPLICA)
-        read = scope(view.pool, target) if own else view.pool
-        return read.latency(signal, self.config.statistic) if INFO[signal].latency else read.get(signal)
+        if whose == "member" or (whose == "by_lever" and target.lever in PER_REPLICA):
+            return own(view.pool, target, signal, self.config.statistic)
+        return view.pool.latency(signal, self.config.statistic) if INFO[signal].latency else view.pool.get(signal)
 
 
 def _keep(lever: Lever) -> Ask:

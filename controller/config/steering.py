@@ -12,6 +12,7 @@ from controller.core.rules import PER_REPLICA
 from controller.core.signals import INFO, Signal
 
 # Engines take the memory at their start, and one request keeps a GPU busy: neither tells load.
+_OF_REPLICAS = (Signal.TTFT, Signal.ITL, Signal.TPOT)  # latencies that are read of single replicas, as means
 _SHOWN_ONLY = (Signal.GPU_MEMORY, Signal.GPU_UTILISATION)
 
 
@@ -34,6 +35,12 @@ def steering(at: Path, lever: Lever, policy: Plugin, objectives: Sequence[Object
     if not isinstance(name, str) or name not in set(Signal):
         return
     signal = Signal(name)
+    if _own(lever, policy) and INFO[signal].latency and not (lever in PER_REPLICA and signal in _OF_REPLICAS):
+        whose = "replica" if lever in PER_REPLICA else "tenant"
+        mend = (
+            f"write one of {', '.join(_OF_REPLICAS)}, or scope: pool" if lever in PER_REPLICA else "write scope: pool"
+        )
+        yield Finding((*here, "signal"), f"{signal} of a single {whose} is not read", mend, promises)
     if signal in _SHOWN_ONLY:
         mistake = f"{signal} does not tell load and may not steer"
         yield Finding((*here, "signal"), mistake, "use kv_usage or queue_delay")
@@ -51,6 +58,14 @@ def steering(at: Path, lever: Lever, policy: Plugin, objectives: Sequence[Object
                 f"write one of {', '.join(known)}, or promise it to have it measured",
                 promises,
             )
+
+
+def _own(lever: Lever, policy: Plugin) -> bool:
+    """Whether each member is steered by its own signals."""
+    scope = getattr(policy.settings, "scope", None)
+    return (scope == "by_lever" and lever in PER_REPLICA) or (
+        scope == "member" and lever in PER_REPLICA | {Lever.TENANT_CAP}
+    )
 
 
 def _whose(here: Path, lever: Lever, policy: Plugin) -> Iterator[Finding]:

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from controller.core.model import Lever, PoolReadings, Scope, Target
+from controller.core.reading import Reading
 from controller.core.rules import PER_REPLICA, FleetRules
+from controller.core.signals import INFO, Signal
 
 _UNSEEN = Scope()
 
@@ -22,6 +24,16 @@ def seen(rules: FleetRules, pools: Mapping[str, PoolReadings], before: Sequence[
         else:
             found += [Target(pool.pool, lever, name) for lever in levers for name in readings.replicas]
     return tuple(sorted(found))
+
+
+def own(pool: PoolReadings, target: Target, signal: Signal, statistic: str) -> Reading:
+    """A reading of a member itself. Of a latency the statistic, or the mean where that is all that is read: the buckets
+    of each replica would be most of all rows of a fleet."""
+    read = scope(pool, target)
+    if not INFO[signal].latency:
+        return read.get(signal)
+    told = read.latencies.get(signal, {})
+    return told[statistic] if statistic in told else read.latency(signal, "mean")
 
 
 def scope(pool: PoolReadings, target: Target) -> Scope:

@@ -18,7 +18,17 @@ from controller.core.estimate import EstimatorSpec
 from controller.core.meter import GatewaySpec, Meter, PoolSpec
 from controller.core.model import Lever, Mode, Pin, Target
 from controller.core.ports import Actuator, Binding, Limits, Policy, PoolNeeds, Source
-from controller.core.rules import PER_REPLICA, Budget, FleetGuard, FleetRules, LeverRules, Pair, PoolRules, Variants
+from controller.core.rules import (
+    PER_REPLICA,
+    Budget,
+    FleetGuard,
+    FleetRules,
+    LeverRules,
+    Pair,
+    PoolRules,
+    Variants,
+    neutral,
+)  # fmt: skip
 from controller.core.tenancy import ClassRules, TenantRules
 from controller.run.ends import DryRun, Watched
 from controller.run.ledger import FileLedger, MemoryLedger
@@ -64,6 +74,12 @@ def assemble(
     ends = Ends(previous)
     eyes = Watched(source) if source is not None else ends.source(config, needs)
     rules = fleet_rules(config)
+    eyes.rest = {
+        (pool.pool, lever.lever): value
+        for pool in rules.pools
+        for lever in pool.levers
+        if (value := neutral(lever)) is not None
+    }
     parts = Parts(
         source=eyes,
         meter=Meter(pool_specs(config)),

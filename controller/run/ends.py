@@ -33,12 +33,14 @@ class DryRun:
 class Watched:
     """A source that is watched for replicas: what a rehearsal without an actuator knows of its targets.
 
-    The wanted number is the recorded spec where there is one, else the replicas that were seen. It is a source and
-    an actuator, like a simulated fleet.
+    The wanted number is the recorded spec where there is one, else the replicas that were seen. Of other levers no
+    metric tells the value: they are taken to be at rest, where `rest` says it by pool and lever. It is a source and an
+    actuator, like a simulated fleet.
     """
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self.rest: Mapping[tuple[str, Lever], float] = {}
         self._last: Observation | None = None
         self._pending_since: dict[str, float] = {}
 
@@ -61,13 +63,22 @@ class Watched:
         return Description((Lever.REPLICAS,), unit="replicas", quantum=1.0, settle=0.0, persistent=False)
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
-        return {target: self._read(target.pool, now) for target in targets}
+        return {
+            target: self._read(target.pool, now) if target.lever is Lever.REPLICAS else self._at_rest(target)
+            for target in targets
+        }
 
     def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
         return tuple(Applied(d.target, Outcome.DRY_RUN) for d in decisions)
 
     def verify(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
         return tuple(Applied(d.target, Outcome.DRY_RUN) for d in decisions)
+
+    def _at_rest(self, target: Target) -> TargetState:
+        value = self.rest.get((target.pool, target.lever))
+        if value is None:
+            return TargetState(None, error="no metric tells the value of this lever; add an actuator")
+        return TargetState(value, assumed=True)
 
     def _read(self, pool: str, now: float) -> TargetState:
         facts = self._last.pools.get(pool) if self._last is not None else None

@@ -75,6 +75,14 @@ def test_a_law_that_would_never_or_always_act_is_refused(policy: str, expected: 
             "weight.policy.per_replica: divides by the number of replicas, which the value of weight is not",
         ),
         (
+            "weight: {policy: {kind: threshold, signal: e2e, upper: 2, lower: 1}}",
+            "weight.policy.signal: e2e of a single replica is not read; write one of ttft, itl, tpot, or scope: pool",
+        ),
+        (
+            "tenant_cap: {max: 9000, policy: {kind: pid, scope: member}}",
+            "tenant_cap.policy.signal: ttft of a single tenant is not read; write scope: pool",
+        ),
+        (
             "admission: {max: 64, policy: {kind: pid, scope: member}}",
             "admission.policy.scope: nothing is read of the members of admission one by one",
         ),

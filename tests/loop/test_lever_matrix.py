@@ -8,13 +8,15 @@ import pytest
 
 from controller.config import ConfigError
 from controller.core.decide import DecideState, decide
+from controller.core.facts import Fact
 from controller.core.model import Decision, Lever, Mode, PoolReadings, Scope, Snapshot, Target, TargetState, Tick
+from controller.core.observation import Observation, PoolFacts, ReplicaFacts
 from controller.core.ports import Estimate
 from controller.core.reading import Reading, State, ok
 from controller.core.rules import PER_REPLICA, RELAX_DOWN
 from controller.core.signals import Signal
 from controller.core.why import Why
-from controller.run.assembly import fleet_rules, policies
+from controller.run.assembly import RunMode, assemble, fleet_rules, policies
 from tests.support.cases import NOW, healthy
 from tests.support.levers import config
 
@@ -90,10 +92,9 @@ def readings(trouble: bool, at: float) -> PoolReadings:
             Signal.QUEUE_DEPTH: ok(float(bad)), Signal.OFFERED_RATE: ok(1.0),
         }  # fmt: skip
         latencies = {
-            Signal.TTFT: {stat: ok(wait, count=100, age=5.0, window=15.0) for stat in ("p95", "mean")},
+            Signal.TTFT: {"mean": ok(wait, count=100, age=5.0, window=15.0)},
             Signal.ITL: {
-                stat: ok(gap * (8 if bad else 1), count=250 if bad else 2000, age=5.0, window=15.0)
-                for stat in ("p95", "mean")
+                "mean": ok(gap * (8 if bad else 1), count=250 if bad else 2000, age=5.0, window=15.0),
             },
         }
         pods[name] = Scope(signals, latencies)
@@ -202,7 +203,7 @@ def test_a_law_for_another_lever_is_refused(lever: Lever, kind: str) -> None:
 def test_a_member_whose_own_data_is_missing_is_left_as_it_is() -> None:
     world = World(Lever.WEIGHT, "threshold", start=0.5)
     seen = readings(trouble=False, at=world.at + 15)
-    silent = Scope(latencies={Signal.TTFT: {"p95": Reading(State.STALE, 0.1)}})
+    silent = Scope(latencies={Signal.TTFT: {"mean": Reading(State.STALE, 0.1)}})
     seen = replace(seen, replicas={**seen.replicas, "pod-3": silent})
     targets = {target: TargetState(value) for target, value in world.values.items()}
     snapshot = Snapshot(Tick(11, world.at + 15, 15.0), {"chat": seen}, targets)
@@ -212,3 +213,36 @@ def test_a_member_whose_own_data_is_missing_is_left_as_it_is() -> None:
     assert finals["pod-3"] == 0.5
     assert all(value == 0.6 for name, value in finals.items() if name != "pod-3")
     assert all(lever in PER_REPLICA for lever in (Lever.WEIGHT, Lever.BREAKER))
+
+
+class Eyes:
+    """A source that sees three replicas."""
+
+    def observe(self, at: float, deadline: float) -> Observation:
+        pods = {f"pod-{i}": ReplicaFacts(gauges={Fact.RUNNING: 1.0}) for i in range(3)}
+        return Observation(at, at, {"chat": PoolFacts(replicas=pods)})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(
+    ("lever", "rest"),
+    [
+        ("weight: {mode: auto, policy: {kind: weights}}", 1.0),
+        ("breaker: {mode: auto, policy: {kind: breaker}}", 1.0),
+        ("tenant_cap: {mode: auto, policy: {kind: fair_share}}", 1e12),
+        ("admission: {mode: auto, max: 64, policy: {kind: gate}}", 64.0),
+        ("downgrade: {mode: auto, receivers: [small], policy: {kind: downgrade}}", 0.0),
+    ],
+)
+def test_a_rehearsal_takes_a_lever_that_no_metric_tells_to_be_at_rest(lever: str, rest: float) -> None:
+    """Three replicas were read as a weight of three."""
+    loop = assemble(config(lever), mode=RunMode.REPLAY, source=Eyes())
+    result = loop.tick(NOW)
+    loop.close()
+
+    assert result.snapshot.targets
+    assert {state.accepted for state in result.snapshot.targets.values()} == {rest}
+    assert all(state.assumed for state in result.snapshot.targets.values())
+    assert {d.current for d in result.plan.decisions} == {rest}
