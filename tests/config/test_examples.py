@@ -20,7 +20,7 @@ def test_the_example_loads(path: Path) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert {"minimal", "reference", "demo", "kubernetes", "thresholds"} <= {path.stem for path in EXAMPLES}
+    assert {"minimal", "reference", "demo", "kubernetes", "thresholds", "levers"} <= {path.stem for path in EXAMPLES}
 
 
 def test_the_reference_file_states_the_defaults_of_the_code() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.config import ConfigError, GovernorConfig, load, loads
+from controller.config import ConfigError, GovernorConfig, json_schema, load, loads
 from controller.config.lever_checks import on_quantum
 from controller.config.levers import DEFAULTS, NO_LIMIT
 from controller.config.spell import spell
@@ -108,3 +108,11 @@ def test_whatever_is_wrong_with_a_lever_is_said_once(lever: Lever) -> None:
 def test_a_config_without_levers_is_still_a_config() -> None:
     text = (ROOT / "examples" / "minimal.yaml").read_text(encoding="utf-8")
     assert loads(text[: text.index("    levers:")]).pools["chat"].levers == {}
+
+
+def test_an_editor_asks_for_no_key_that_a_lever_has_a_default_for() -> None:
+    schema = json_schema()["$defs"]["LeverConfig"]
+    assert schema["required"] == ["policy"]
+    assert "default" not in schema["properties"]["max"]
+    assert schema["properties"]["mode"]["default"] == "observe"
+    assert {"const": "none"} in json_schema()["$defs"]["RateConfig"]["properties"]["down"]["anyOf"]

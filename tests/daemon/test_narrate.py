@@ -10,7 +10,10 @@ from controller.core.model import Lever, Target, TargetState
 from controller.core.observation import Observation
 from controller.run.ends import Watched
 from controller.run.narrate import Narrator
+from controller.run.samples import of_tick
+from controller.run.status import Board
 from tests.support.build import START, snapshot
+from tests.support.rich_tick import SETTINGS
 from tests.support.toy_loop import result
 
 TARGETS = [Target(f"pool-{n}", Lever.REPLICAS) for n in range(50)]
@@ -62,3 +65,24 @@ def test_a_source_that_raises_leaves_the_targets_of_its_last_good_answer() -> No
     state = watched.read(TARGETS[:1], START)[TARGETS[0]]
     assert state.accepted is None
     assert "RuntimeError: boom" in state.error
+
+
+def test_a_pin_that_cannot_be_honoured_is_told_once_and_when_it_is_mended() -> None:
+    with capture_logs() as lines:
+        narrator = Narrator(structlog.get_logger())
+        for tick in range(9):
+            problems = ("pins.json: is no file of pins",) if 2 <= tick < 6 else ()
+            narrator.ticked(replace(result(snapshot(tick, START + tick, {})), pin_problems=problems))
+    assert [line["event"] for line in lines] == ["pin_not_honoured", "pin_in_order"]
+    assert lines[0]["log_level"] == "warning"
+
+
+def test_the_status_and_the_metrics_say_what_is_wrong_with_pins() -> None:
+    problem = "llama/weight/pod-9: is pinned, and there is no such target"
+    told = replace(result(snapshot(0, START, {})), pin_problems=(problem,))
+    board = Board(version="1", mode="live", at=START, monotonic=0.0)
+    board.configured(SETTINGS, at=START)
+    board.ticked(told, monotonic=1.0)
+
+    assert board.status()["last_tick"]["pin_problems"] == [problem]
+    assert ("pin_problems", (), 1.0) in set(of_tick(told, frozenset()))
