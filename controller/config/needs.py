@@ -117,6 +117,7 @@ def _gateway(name: str, pool: PoolConfig, gateway: GatewayConfig, engines: PoolN
         tenant_label=labels.tenant,
         class_label=labels.klass if class_facts else "",
         edges={fact: targets for fact, targets in engines.edges.items() if fact in READ},
+        fronts=name,
     )
 
 

@@ -35,7 +35,8 @@ class PoolNeeds:
 
     `facts` are wanted for the pool, `replica_facts` also per replica, of `replica_means` (histograms) the count and the
     sum per replica, `tenant_facts` also per value of `tenant_label` and `class_facts` per value of `class_label`.
-    `workload` is (namespace, kind, name) for kube-state-metrics, None when no lever names one.
+    `workload` is (namespace, kind, name) for kube-state-metrics, None when no lever names one. `fronts` is the pool
+    that these series are the gateway of, "" for the pool itself.
     """
 
     pool: str
@@ -53,6 +54,7 @@ class PoolNeeds:
     workload: tuple[str, str, str] | None = None
     edges: Mapping[Fact, tuple[float, ...]] = field(default_factory=dict)  # targets of objectives, seconds
     replica_means: frozenset[Fact] = frozenset()
+    fronts: str = ""
 
     @property
     def wanted(self) -> frozenset[Fact]:

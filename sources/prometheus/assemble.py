@@ -20,6 +20,7 @@ from sources.prometheus.promql import PART
 from sources.prometheus.targets import Targets
 from sources.prometheus.transport import Row
 from sources.sentences import not_a_number
+from sources.splits import MEANS
 
 _AMBIGUOUS = "the endpoint serves several pools and this metric does not name the model"
 Edges = Mapping[str, frozenset[float]]  # part -> edges that all series have, as on the wire
@@ -205,7 +206,7 @@ def _owners(
             return ()
     else:
         pools = place.pools(row)
-    if question.split:
+    if question.split and question.split != MEANS:
         labels = split_labels(question.family, question.fact, question.split)
         return [(pool.pool, row.get(labels.get(pool.pool, ""), "")) for pool in pools]
     return [(pool.pool, _replica(part, pool, row)) for pool in pools]

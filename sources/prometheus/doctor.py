@@ -94,8 +94,21 @@ def _missing(transport: Transport, family: Family, found: Found, now: float) -> 
             yield _silent(transport, family, pool, now)
             continue
         choices = resolve(family.contract, names | {name.removesuffix("_count") for name in names})
+        if pool.fronts:
+            yield from _gateway(pool, choices)
+            continue
         for what, why in _untold(wanted(pool), family.facts, choices):
             yield Finding(Level.WARNING, pool.pool, f"{what} is unsupported: {why}")
+
+
+def _gateway(pool: PoolNeeds, choices: Mapping[Fact, Candidate | str]) -> Iterator[Finding]:
+    """What the gateway of a pool tells. The rest is left to the engines, but who comes is told here or nowhere."""
+    told = sorted(fact for fact in pool.facts if isinstance(choices[fact], Candidate))
+    left = {fact: choice for fact in sorted(pool.facts - set(told)) if isinstance(choice := choices[fact], str)}
+    yield Finding(Level.INFO, pool.pool, f"the gateway tells {', '.join(told) or 'nothing'}")
+    for fact, why in left.items():
+        level = Level.WARNING if fact is Fact.ARRIVED else Level.INFO
+        yield Finding(level, pool.pool, f"the gateway does not tell {fact}: {why}")
 
 
 def _silent(transport: Transport, family: Family, pool: PoolNeeds, now: float) -> Finding:
