@@ -70,7 +70,9 @@ def main(words: Sequence[str] | None = None) -> int:
     absent += [(case, broken[case.name]) for case in wanted if case.name in broken]
     for one in done:
         _say(console, one, budget.estimate(one.case, program))
-    bench = Bench(done, absent, len(program.seeds), len(cases()), len(program.training))
+    bench = Bench(
+        done, absent, len(program.seeds), len(cases()), len(program.training), everyone=program.wanted is None
+    )
     for verdict in verdicts({one.case.name: one for one in done}):
         if verdict.met is not None:
             mark = "met" if verdict.met else "NOT MET"

@@ -126,12 +126,12 @@ def _traces() -> list[Case]:
         ),
         Case(
             "mooncake", "Mooncake conversation",
-            "The 59 minutes of the Mooncake conversation trace with its shared prefixes, 2.2 times the requests, behind"
-            " prefix affinity.",
+            "The 59 minutes of the Mooncake conversation trace with its shared prefixes, 2.7 times the requests,"
+            " without prompts of more than 32,000 tokens, behind prefix affinity; promised are 8 s and 200 ms.",
             _chat(
                 59, {
-                    "kind": "mooncake", "name": "mooncake", "file": AT + mooncake, "factor": 2.2, "longest": 60_000,
-                    **copied, **asked(),
+                    "kind": "mooncake", "name": "mooncake", "file": AT + mooncake, "factor": 2.7, "longest": 32_000,
+                    **copied, **asked(ttft=8.0),
                 }, replicas=12, warm_up=5.0, strategy="prefix-affinity",
                 promises={"default": {"ttft": "8s", "tpot": "200ms"}},
             ),
@@ -226,10 +226,10 @@ def _flashes() -> list[Case]:
 
 
 def _changes() -> list[Case]:
-    short = {**web(6, name="short", end="15m"), "prompt": {"kind": "lognormal", "mean": 4000, "p99": 12_000}}
-    long = {**web(6, name="long", start="15m"), "prompt": {"kind": "lognormal", "mean": 12_000, "p99": 30_000}}
+    short = {**web(7, name="short", end="15m"), "prompt": {"kind": "lognormal", "mean": 4000, "p99": 12_000}}
+    long = {**web(7, name="long", start="15m"), "prompt": {"kind": "lognormal", "mean": 12_000, "p99": 30_000}}
     shared = {
-        **web(9, [{"kind": "step", "at": "14m", "length": "14m", "factor": 0.35}]),
+        **web(14, [{"kind": "step", "at": "14m", "length": "14m", "factor": 0.35}]),
         "prompt": {"kind": "lognormal", "mean": 2500, "p99": 8000},
         "prefix": {"tokens": {"kind": "fixed", "tokens": 6000}, "prompts": 120, "zipf": 0.6},
     }

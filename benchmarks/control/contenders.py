@@ -90,9 +90,11 @@ def governed(case: Case, config: Path = CONFIG, only: Sequence[str] | None = Non
 
 
 def bare(case: Case) -> Data:
-    """The pools as a peer sees them: how they are watched, and between which bounds they move."""
+    """The pools as a peer sees them: how engines and gateway are watched, and between which bounds they move."""
     lever = {"mode": "auto", "min": 2, "max": 40, "policy": {"kind": "capacity"}}
-    return _filled(case, {"interval": "15s"}, {"engine": "vllm", "window": "60s", "levers": {"replicas": lever}})
+    gateway = {"engine": "gaie", "labels": {"tenant": "fairness_id", "class": "request_class"}}
+    pool = {"engine": "vllm", "gateway": gateway, "window": "60s", "levers": {"replicas": lever}}
+    return _filled(case, {"interval": "15s"}, pool)
 
 
 def _filled(case: Case, rest: Data, pool: Data) -> Data:

@@ -46,6 +46,8 @@ METHOD = """
 * **The gate.** All contenders have the same data plane: no more requests in flight than the batches hold, a fair
   queue, deadlines, and a class that is shed first from nine tenths of the cap on. 30 % of the requests are of that
   class, the others are *critical*. One scenario is run without the gate to show what it does.
+* **What they see.** Engines and gateway are scraped for all: behind a cap, what waits and what is refused is seen at
+  the gateway alone.
 * **Governor** has one config for all scenarios, `benchmarks/control/governor.yaml`. Pool names, GPUs, promises, the
   prior of the cold start and what tenants were promised come from the scenario.
 * **Equal attainment.** A peer is tuned in each scenario on training seeds: of the values of its one tuned parameter
@@ -75,10 +77,15 @@ class Bench:
     seeds: int
     whole: int
     training: int
+    everyone: bool = True  # whether all contenders were run
 
     @property
     def partial(self) -> bool:
-        return len(self.results) + sum(1 for case, _ in self.absent if case.absent) < self.whole or self.seeds < 5
+        return (
+            len(self.results) + sum(1 for case, _ in self.absent if case.absent) < self.whole
+            or self.seeds < 5
+            or not self.everyone
+        )
 
 
 def text(bench: Bench, plots: Mapping[str, str] | None = None) -> str:
@@ -101,8 +108,8 @@ def _state(bench: Bench) -> Iterator[str]:
     )
     if bench.partial:
         yield (
-            f"\n**This page is of a part of the bench:** the whole has {bench.whole} scenarios and five seeds. What "
-            "was not run is said as such.\n"
+            f"\n**This page is of a part of the bench:** the whole has {bench.whole} scenarios, five seeds and all "
+            "contenders. What was not run is said as such.\n"
         )
     if bench.absent:
         yield "\nLeft out:\n\n"

@@ -81,10 +81,10 @@ def lengths(prompt: float = PROMPT, answer: float = ANSWER) -> Data:
     }
 
 
-def asked(sheddable: float = SHEDDABLE, retry: bool = False) -> Data:
+def asked(sheddable: float = SHEDDABLE, retry: bool = False, ttft: float = TTFT) -> Data:
     """Who asks: one class with a deadline, a share of it sheddable; clients go away, and with `retry` come back."""
     data: Data = {
-        "classes": [{"name": "critical", "deadline": seconds(TTFT), "patience": seconds(PATIENCE), "patience_cv": 0.5}],
+        "classes": [{"name": "critical", "deadline": seconds(ttft), "patience": seconds(PATIENCE), "patience_cv": 0.5}],
         "sheddable": sheddable,
     }
     if retry:
