@@ -114,13 +114,19 @@ def test_every_peer_is_one_that_a_case_can_run() -> None:
 
 
 def test_governor_has_one_config_and_only_names_and_promises_differ() -> None:
-    bodies = set()
+    theirs = ("selector", "objectives", "workload", "gpus_per_replica", "cold_start", "profile", "tenants", "classes")
+    bodies, levers = set(), dict[str, set[str]]()
     for case in cases():
         for pool in contenders.governed(case)["pools"].values():
-            own = ("selector", "objectives", "workload", "gpus_per_replica", "cold_start", "profile", "tenants")
-            if pool["levers"]:
-                bodies.add(json.dumps({name: one for name, one in pool.items() if name not in own}, sort_keys=True))
+            gateway = {name: one for name, one in pool["gateway"].items() if name != "selector"}
+            own = {name: one for name, one in pool.items() if name not in (*theirs, "levers", "gateway")}
+            bodies.add(json.dumps({**own, "gateway": gateway}, sort_keys=True))
+            for name, lever in pool["levers"].items():
+                told = {key: one for key, one in lever.items() if key != "receivers"}
+                levers.setdefault(name, set()).add(json.dumps(told, sort_keys=True))
     assert len(bodies) == 1
+    assert set(levers) == set(contenders.levers())
+    assert {name: len(some) for name, some in levers.items()} == dict.fromkeys(levers, 1)
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------------
