@@ -107,16 +107,20 @@ class Known:
         return self._charged.get(pool, 0.0)
 
     def receivers(self, pool: PoolRules, estimate: Estimate) -> tuple[dict[str, float], dict[str, float]]:
-        """(room, exchange) of the pools that this one may send work to; none of one that is not known well enough."""
+        """(room, exchange) of the pools that this one may send work to; none of one that is not known well enough. One
+        that has had nothing to do cannot tell its rate, and would never be sent anything: until it can, its replicas
+        count as no stronger and no weaker than those here."""
         room, exchange = {}, {}
         for rules in pool.levers:
             for name in rules.members if rules.lever is Lever.DOWNGRADE else ():
                 there = self._estimates.get(name)
-                if there is None or not there.trusted or not there.unit_rate or not estimate.unit_rate:
+                if there is None or not there.trusted or not estimate.unit_rate:
+                    continue
+                if not there.unit_rate and (there.offered is None or there.offered > 0):
                     continue
                 serving = there.evidence.get("serving", 0.0)
                 room[name] = max(0.0, RHO * serving - (there.demand or 0.0) - self.charged(name))
-                exchange[name] = estimate.unit_rate / there.unit_rate
+                exchange[name] = estimate.unit_rate / there.unit_rate if there.unit_rate else 1.0
         return room, exchange
 
     def charge(self, pool: PoolRules, decisions: Mapping[str, Decision], now: Balance) -> None:
