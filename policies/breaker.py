@@ -22,7 +22,8 @@ from enum import StrEnum
 from statistics import median
 
 from controller.core.group import most_out
-from controller.core.model import Ask, Lever, Proposal, Target, TargetState
+from controller.core.judge import STUCK_SCRAPES
+from controller.core.model import Ask, Lever, Proposal, Target, TargetState, Tick
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, View
 from controller.core.signals import Signal
@@ -35,6 +36,7 @@ LASTS = 3.0  # the same after which `slow_windows` are, however often it is look
 MEMORY = 2.0  # seconds over which slowness is averaged, by tokens: one long prompt blocks few of them
 OVER = 1.5  # times its modelled step time at which the fleet as a whole is slow
 JITTER = 0.2
+STUCK = 15.0  # seconds without a move that are no long prompt any more, however often it is looked at
 SILENT = 60.0  # seconds after which a probe that got no request is given more
 
 
@@ -55,7 +57,7 @@ class Health:
     """One replica: its phase and `since` when, `until` when it stays open (unix seconds); why it went out; `relapses`
     since the last quiet time; `slow` judgements in a row, the first on a sample taken at `slow_from`; `slowness` its
     mean over `tokens`, which fade; `judged` when the newest sample that was judged was taken; `restarts` as last
-    told."""
+    told; `stuck` since when."""
 
     phase: Phase = Phase.CLOSED
     since: float = 0.0
@@ -68,6 +70,7 @@ class Health:
     tokens: float = 0.0
     judged: float = 0.0
     restarts: float = 0.0
+    stuck: float | None = None
 
 
 class Breaker:
@@ -131,7 +134,7 @@ class Breaker:
             name for name, one in health.items()
             if (one is not before[name] or not room) and (owners[name][1].accepted or 0.0) < FACTOR[one.phase]
         }  # fmt: skip
-        health, held = self._eject(health, said, room, self._overload(view, brief, serving), now)
+        health, held = self._eject(health, said, room, self._overload(view, brief, serving), view.tick)
         out = sum(one.phase is not Phase.CLOSED for one in health.values())
         proposals = [
             _proposal(
@@ -177,6 +180,8 @@ class Breaker:
 
     def _watched(self, one: Health, told: Verdict, now: float) -> Health:
         """A replica in rotation: counts the judgements by which it is slow, each on data that is new."""
+        if (one.stuck is not None) != told.stuck:
+            one = replace(one, stuck=now if told.stuck else None)
         if one.relapses and now - one.since >= self.config.quiet:
             one = replace(one, relapses=0)
         if told.restarts is not None and told.restarts < one.restarts:
@@ -190,12 +195,13 @@ class Breaker:
             return replace(one, slow=0)
         return replace(one, slow=one.slow + 1, slow_from=one.slow_from if one.slow else told.paced.end)
 
-    def _verdict(self, one: Health, verdict: Verdict) -> Why | None:
+    def _verdict(self, one: Health, verdict: Verdict, tick: Tick) -> Why | None:
         """Why this replica, in rotation, should be out. None when it should not."""
         c, told = self.config, verdict.since(one.since)
         if not verdict.heard:
             return None
-        if verdict.stuck:
+        looked = (STUCK_SCRAPES - 1) * (tick.since_last or 0.0)  # what the reading itself has waited for
+        if one.stuck is not None and tick.at - one.stuck + looked >= STUCK - 1e-6:
             return Why.STUCK_REPLICA
         if verdict.faulty:
             return Why.FAULTY_REPLICA
@@ -219,7 +225,8 @@ class Breaker:
         usual = min(self.config.open_time * 2.0 ** min(one.relapses, 30), cap)
         until = now + min(usual * (1 + JITTER * (2 * spread(name, one.relapses) - 1)), self.config.open_max)
         return replace(
-            one, phase=Phase.OPEN, since=now, until=until, cause=cause, relapses=one.relapses + 1, slow=0, tokens=0.0
+            one, phase=Phase.OPEN, since=now, until=until, cause=cause, relapses=one.relapses + 1, slow=0, tokens=0.0,
+            stuck=None,
         )  # fmt: skip
 
     # --- the fleet ---------------------------------------------------------------------------------------------------
@@ -235,7 +242,7 @@ class Breaker:
         return after
 
     def _eject(
-        self, health: Mapping[str, Health], said: Mapping[str, Verdict], room: int, overload: bool, now: float
+        self, health: Mapping[str, Health], said: Mapping[str, Verdict], room: int, overload: bool, tick: Tick
     ) -> tuple[dict[str, Health], dict[str, Why]]:
         """The health after ejections, and why some that look bad were left where they are."""
         after, held = dict(health), dict[str, Why]()
@@ -245,7 +252,7 @@ class Breaker:
             if one.phase is not Phase.CLOSED:
                 looks += 1
                 continue
-            why, told = self._verdict(one, said[name]), said[name].since(one.since)
+            why, told = self._verdict(one, said[name], tick), said[name].since(one.since)
             soft = (told.slowness or 0.0) >= self.config.slow_ratio or told.failing(self.config.errors)
             looks += soft and not said[name].stuck
             if why is not None:
@@ -259,7 +266,7 @@ class Breaker:
                 held[name] = Why.EJECTION_CAP
             else:
                 restarts = said[name].restarts
-                after[name] = self._open(name, health[name], why, now)
+                after[name] = self._open(name, health[name], why, tick.at)
                 if restarts is not None:
                     after[name] = replace(after[name], restarts=restarts)
                 free -= 1

@@ -141,6 +141,17 @@ def test_what_is_stuck_or_faulty_is_out_at_once() -> None:
     assert (fleet.last["r0"].why, fleet.last["r1"].why) == (Why.STUCK_REPLICA, Why.FAULTY_REPLICA)
 
 
+def test_a_long_prompt_alone_in_an_engine_is_not_stuck() -> None:
+    """Scraped every second, four scrapes without a token are a prompt of 60,000 tokens."""
+    fleet = rotation(step=1.0)
+    fleet.run(60.0)
+    fleet.run(10.0, r0=Seen(stuck=True, traffic=False))
+    fleet.run(60.0)
+    assert fleet.out() == []
+
+    assert fleet.until("r0", 0.0, 20.0, r0=Seen(stuck=True, traffic=False)) <= 13.0
+
+
 def test_late_first_tokens_alone_are_those_of_long_prompts() -> None:
     """The mean time to the first token is mostly that of the longest prompts; with heavy tails it is three times the
     peers' on a healthy replica now and then."""
