@@ -19,7 +19,7 @@ from controller.core.merge import Merged, merge
 from controller.core.model import Ask, Decision, Lever, Mode, Plan, Proposal, Snapshot, Step, Target, TargetState
 from controller.core.ports import Balance, Brief, Estimate, Policy, View
 from controller.core.rules import PER_REPLICA, FleetRules, LeverRules, PoolRules, neutral
-from controller.core.summary import sentence
+from controller.core.summary import Shortage, sentence
 from controller.core.why import Why
 
 UNREAD = TargetState(accepted=None, error="not read")
@@ -56,12 +56,14 @@ def decide(
     past: dict[str, Hindsight] = {}
     cases: dict[Target, guards.Case] = {}
     released: dict[str, tuple[float, float]] = {}
+    short: list[Shortage] = []
     members = _members(snapshot, rules)
     known = relief.Known(snapshot, estimates)
     for pool in relief.senders_first(rules.pools):
         estimate = estimates.get(pool.pool, _UNLEARNED)
         balance = relief.balance(pool, snapshot, estimate, known)
-        left = relief.wanted(balance)
+        left = wanted = relief.wanted(balance)
+        taken: list[tuple[Lever, float]] = []
         seen = hindsight.look(pool, snapshot, estimate, balance, state.hindsight.get(pool.pool, _UNSEEN))
         past[pool.pool] = seen
         for lever in pool.levers:
@@ -85,6 +87,7 @@ def decide(
             stands = {t.member: value for t, d in made.items() if (value := _stands(d)) is not None}
             given = relief.given(lever, stands, pool, estimate, balance)
             if seen.effect.counts(lever.lever, snapshot.tick.at):
+                taken.append((lever.lever, min(left, given)))
                 left = max(0.0, left - given)
             if lever.lever in RELIEVING:
                 back, _ = released.get(pool.pool, (0.0, 0.0))
@@ -94,6 +97,8 @@ def decide(
                 released[pool.pool] = (back, balance.carried)
             if lever.lever is Lever.DOWNGRADE:
                 known.charge(pool, {t.member: d for t, d in made.items() if _moves(d)}, balance)
+        until = snapshot.tick.at + estimate.horizon if balance.arriving > 0 else None
+        short.append(Shortage(pool.pool, wanted, tuple(taken), until))
     positions = {target: held.position[1] for target, held in guard_states.items() if held.position is not None}
     facts = _facts(rules, snapshot, estimates, cases)
     shared, hold = share(joint.size(decisions, rules, facts), rules, positions, snapshot.tick.at, state.fleet)
@@ -103,7 +108,7 @@ def decide(
         _finish(d if d is decisions[target] else _bound(d, levers[target]), levers[target], snapshot.tick.at)
         for target, d in sorted(shared.items())
     )
-    plan = Plan(snapshot.tick.at, final, sentence(final, holding=hold is not None or releases is not None))
+    plan = Plan(snapshot.tick.at, final, sentence(final, short, holding=hold is not None or releases is not None))
     return plan, DecideState(
         policy_states, _remembered(guard_states, decisions, snapshot.tick.at), hold, past, releases
     )

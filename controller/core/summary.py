@@ -1,16 +1,31 @@
-"""One sentence on what a plan is doing."""
+"""One sentence on what a plan is doing, why and until when."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from controller.core.model import Decision, Lever
 from controller.core.why import SENTENCE, Why
 
-_SHOWN = 3  # groups of changes that are told; the rest is counted
+_SHOWN = 3  # groups of changes, and pools that are short, that are told; the rest is counted
+_WORTH = 0.05  # replica-equivalents, below which nobody is short
 
 
-def sentence(decisions: Sequence[Decision], *, holding: bool) -> str:
-    """For example "raises llama/replicas 2 → 4 because the load offered now needs it". Members of one lever that move
-    the same way for the same reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ..."."""
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A pool whose demand is more than what serves: by how many replica-equivalents, what each lever takes of that, and
+    until when: unix seconds, None when nothing is on its way."""
+
+    pool: str
+    short: float
+    taken: tuple[tuple[Lever, float], ...] = ()
+    until: float | None = None
+
+
+def sentence(decisions: Sequence[Decision], short: Sequence[Shortage] = (), *, holding: bool) -> str:
+    """For example "raises llama/replicas 2 → 4 because the load offered now needs it; llama is short of 1.5 replicas
+    until about 14:03 UTC, of which tenant_cap takes 1.2". Members of one lever that move the same way for the same
+    reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ..."."""
     groups: dict[tuple[str, Lever, bool, Why], list[Decision]] = {}
     for decision in decisions:
         if decision.changed:
@@ -22,6 +37,7 @@ def sentence(decisions: Sequence[Decision], *, holding: bool) -> str:
     rest = sum(len(moved) for _, moved in told[_SHOWN:])
     if rest:
         parts.append(f"and {rest} more changes" if rest > 1 else "and 1 more change")
+    parts += _shortages(short)
     if holding:
         parts.append(f"holds: {SENTENCE[Why.FLEET_GUARD]}")
     return "; ".join(parts) if parts else "keeps everything as it is"
@@ -34,3 +50,21 @@ def _group(moved: Sequence[Decision], up: bool, why: Why) -> str:
     finals = sorted(decision.final or 0.0 for decision in moved)
     to = f"{finals[0]:g}" if finals[0] == finals[-1] else f"{finals[0]:g} ... {finals[-1]:g}"
     return f"{verb} {len(moved)} of {first.target.pool}/{first.target.lever} to {to} because {SENTENCE[why]}"
+
+
+def _shortages(short: Sequence[Shortage]) -> list[str]:
+    """The pools that lack most, the worst first."""
+    known = sorted((one for one in short if one.short >= _WORTH), key=lambda one: (-one.short, one.pool))
+    parts = [_shortage(one) for one in known[:_SHOWN]]
+    if len(known) > _SHOWN:
+        parts.append(f"and {len(known) - _SHOWN} more pools are short")
+    return parts
+
+
+def _shortage(one: Shortage) -> str:
+    when = "with nothing on its way"
+    if one.until is not None:
+        when = f"until about {datetime.fromtimestamp(one.until, UTC):%H:%M} UTC"
+    taken = [(lever, amount) for lever, amount in one.taken if amount >= _WORTH]
+    relief = ", of which " + " and ".join(f"{lever} takes {amount:.1f}" for lever, amount in taken) if taken else ""
+    return f"{one.pool} is short of {one.short:.1f} replicas {when}{relief}"

@@ -96,6 +96,7 @@ class Told:
             snapshot, estimates, FleetRules(tuple(rules)), self.laws, state or DecideState()
         )  # fmt: skip
         self.decisions = {d.target: d for d in plan.decisions}
+        self.summary = plan.summary
 
     def left(self, key: str) -> float:
         return self.laws[key].briefs[-1].left
@@ -313,3 +314,25 @@ def test_the_shortage_is_never_counted_twice(demand: float, share: float, cap: f
     assert lefts[0] == pytest.approx(short)
     assert lefts == sorted(lefts, reverse=True)
     assert min(lefts) >= 0.0
+
+
+# --- the sentence ------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_says_in_one_sentence_who_is_short_who_takes_it_and_until_when() -> None:
+    rules = pool(lever(Lever.REPLICAS, 50.0), CAPS, tenants=TENANTS)
+    have = {**at_rest(rules), Target("big", Lever.REPLICAS): 13.0}
+    known = replace(SHORT, horizon=180.0, evidence={"serving": 10.0})
+
+    said = Told([rules], {"big/tenant_cap": 7000.0, "big/replicas": None}, {"big": known}, have).summary
+
+    assert said.startswith("lowers 2 of big/tenant_cap to 7000 because the load offered now needs it; ")
+    assert said.endswith("big is short of 2.5 replicas until about 13:49 UTC, of which tenant_cap takes 1.0")
+
+
+def test_a_shortage_that_nothing_will_end_is_said() -> None:
+    rules = pool(CAPS, tenants=TENANTS)
+
+    said = Told([rules], {"big/tenant_cap": None}, {"big": SHORT}, at_rest(rules)).summary
+
+    assert said == "big is short of 2.5 replicas with nothing on its way"
