@@ -156,11 +156,16 @@ def explain(
             continue
         lines.append(sentence(decision, plan.at, date=date))
         if pins and (held := pins.get(decision.target)) is not None:
-            lines.append(f"    pinned at {number(held.value)} until {clock(held.until, date=True)} UTC: {held.reason}")
+            lines.append(f"    {pin_words(held)}")
         one = outcomes.get(decision.target)
         if one is not None:
             lines.append(f"    {outcome_words(one)}")
     return lines
+
+
+def pin_words(pin: Pin) -> str:
+    """`pinned at 4 until 2026-01-01 02:00:00 UTC: launch day`."""
+    return f"pinned at {number(pin.value)} until {clock(pin.until, date=True)} UTC: {pin.reason}"
 
 
 def _kind(decision: Decision) -> tuple[str, Lever, Why, str]:

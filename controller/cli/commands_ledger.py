@@ -18,8 +18,8 @@ from controller.cli.terminal import FAILED, out
 from controller.cli.times import parse_time
 from controller.config import GovernorConfig, config_hash, load, loads
 from controller.core.errors import InputError
-from controller.core.model import Decision, Target
-from controller.explain import chain, clock, decision_json, movement, outcome_words, sentence
+from controller.core.model import Decision, Pin, Target
+from controller.explain import chain, clock, decision_json, movement, outcome_words, pin_words, sentence
 from controller.explain import explain as sentences
 from controller.rehearse.lines import write_line
 from controller.run.ledger import Record, read_ledger
@@ -70,10 +70,10 @@ def explain(
         elif table:
             _print_tables(record, mine)
         else:
-            pins = {t: state.pin for t, state in record.snapshot.targets.items() if state.pin is not None}
             lines = sentences(
-                replace(record.plan, decisions=tuple(mine)), record.applied, pins=pins, folded=target is None, date=True
-            )
+                replace(record.plan, decisions=tuple(mine)), record.applied, pins=_pins(record), folded=target is None,
+                date=True,
+            )  # fmt: skip
             if len(mine) > 1 and target is None:
                 lines.insert(0, f"{clock(record.at, date=True)} {record.plan.summary}")
             for line in lines:
@@ -108,19 +108,25 @@ def _chosen(records: Iterable[Record], at: str | None, last: int) -> list[Record
     return list(kept)
 
 
+def _pins(record: Record) -> dict[Target, Pin]:
+    return {target: state.pin for target, state in record.snapshot.targets.items() if state.pin is not None}
+
+
 def _print_json(record: Record, decisions: list[Decision]) -> None:
-    applied = {one.target: one for one in record.applied}
+    applied, pins = {one.target: one for one in record.applied}, _pins(record)
     for one in decisions:
         outcome = applied.get(one.target)
         line: dict[str, object] = {"at": record.at, **decision_json(one)}
         line["outcome"] = outcome.outcome.value if outcome is not None else None
         line["detail"] = outcome.detail if outcome is not None else ""
+        held = pins.get(one.target)
+        line["pin"] = None if held is None else {"value": held.value, "until": held.until, "reason": held.reason}
         write_line(sys.stdout, line)
 
 
 def _print_tables(record: Record, decisions: list[Decision]) -> None:
     console = out()
-    applied = {one.target: one for one in record.applied}
+    applied, pins = {one.target: one for one in record.applied}, _pins(record)
     for one in decisions:
         console.print(Text(f"{clock(record.at, date=True)} {one.target} {movement(one)}", style="bold"), soft_wrap=True)
         rows = chain(one)
@@ -136,6 +142,8 @@ def _print_tables(record: Record, decisions: list[Decision]) -> None:
         if one.evidence:
             numbers = ", ".join(f"{name} {value:g}" for name, value in one.evidence.items())
             console.print(Text(f"  evidence: {numbers}"), soft_wrap=True)
+        if one.target in pins:
+            console.print(Text(f"  {pin_words(pins[one.target])}"), soft_wrap=True)
         if one.target in applied:
             console.print(Text(f"  {outcome_words(applied[one.target])}"), soft_wrap=True)
 

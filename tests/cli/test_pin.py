@@ -8,8 +8,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from controller.cli.app import app
+from controller.config import load
 from controller.core.model import Lever, Target
+from controller.core.observation import Observation, PoolFacts, ReplicaFacts
 from controller.run import pins
+from controller.run.assembly import RunMode, assemble
 from tests.support.cli import governor
 
 CONFIG = """
@@ -137,6 +140,55 @@ def test_a_pin_of_a_pool_that_left_the_config_is_listed_as_such_and_can_go(confi
     config.write_text(text.replace("weight: {policy: {kind: pid}}", ""))
     assert "(command, no such target): canary" in run(config, "pins").stdout
     assert run(config, "unpin", "chat/weight/pod-0").exit_code == 0
+
+
+class Seen:
+    """A source that sees three replicas."""
+
+    def observe(self, at: float, deadline: float) -> Observation:
+        return Observation(at, at, {"chat": PoolFacts(replicas={f"pod-{i}": ReplicaFacts() for i in range(3)})})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def recorded(config: Path) -> Path:
+    """A ledger of two ticks with three replicas, the second with a pin."""
+    loop = assemble(load(config), mode=RunMode.DRY_RUN, source=Seen())
+    loop.tick(time.time())
+    assert run(config, "pin", "chat/replicas", "4", "--for", "2h", "--reason", "launch").exit_code == 0
+    loop.tick(time.time() + 15)
+    loop.close()
+    return config.parent / "ledger"
+
+
+def test_the_ledger_tells_which_replicas_can_be_pinned(config: Path, recorded: Path) -> None:
+    good = run(config, "pin", "chat/weight/pod-1", "0.5", "--for", "1h", "--reason", "canary")
+    bad = run(config, "pin", "chat/weight/pod-7", "0.5", "--for", "1h", "--reason", "canary")
+
+    assert good.exit_code == 0
+    assert "no replica" not in good.stderr
+    assert "chat/weight/pod-7: no such replica is seen; did you mean pod-" in str(bad.exception)
+
+
+def test_explain_tells_one_lever_with_its_members_and_who_pinned_what(recorded: Path) -> None:
+    def explain(*words: str) -> Result:
+        return CliRunner().invoke(app, ["explain", str(recorded), *words])
+
+    weights = explain("--target", "chat/weight").stdout.splitlines()
+    assert [line.split()[2] for line in weights] == [f"chat/weight/pod-{i}" for i in range(3)]
+    assert explain("--target", "chat/weight/pod-2").stdout.count("\n") == 1
+    pinned = explain("--target", "chat/replicas").stdout
+    assert "chat/replicas 3 → 4" in pinned
+    assert "UTC: launch" in pinned
+    assert "UTC: launch" in explain("--target", "chat/replicas", "--table").stdout
+    (line,) = explain("--target", "chat/replicas", "--json").stdout.splitlines()
+    assert json.loads(line)["pin"]["reason"] == "launch"
+    wrong = str(explain("--target", "chat/wieght").exception)
+    assert wrong == (
+        "--target chat/wieght: no such target in these records; there are chat/replicas, chat/tenant_cap, chat/weight"
+    )
 
 
 def test_mistakes_exit_with_2(config: Path) -> None:
