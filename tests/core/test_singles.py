@@ -183,9 +183,11 @@ def test_a_silent_gateway_tells_of_no_tenant_that_it_asks_for_nothing() -> None:
     ticks |= sides(front(up=False), ticks=1, first=5)
     seen = watch(TENANTS, ticks)
     for name in ("acme", "quiet"):
-        reading = seen.tenants[name].get(Signal.OFFERED_RATE)
-        assert reading.state is State.MISSING
-        assert "does not answer" in reading.note
+        # Its tokens are of no use either, though the engines tell those of the pool.
+        for signal in (Signal.OFFERED_RATE, Signal.PROMPT_TOKEN_RATE):
+            reading = seen.tenants[name].get(signal)
+            assert reading.state is State.MISSING
+            assert "does not answer" in reading.note
     ticks |= sides(front(acme=ACME), ticks=2, first=6)
     again = watch(TENANTS, ticks).tenants["acme"].get(Signal.OFFERED_RATE)
     assert again.state is State.UNDERFILLED
