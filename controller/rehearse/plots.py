@@ -242,7 +242,6 @@ def _members(
             element("text", f"— {target.member[:32]}", x=box.left + box.width - 230 * (len(named) - colour),
                     y=box.top - 8, class_=f"key c{colour}")
         )  # fmt: skip
-        parts += _markers(lanes[target], axis, scale, box)
     return element("g", Markup("").join(parts)), box.bottom + GAP
 
 
