@@ -3,9 +3,12 @@
 Written after the textbook (Astrom and Hagglund, "Advanced PID Control", 2006, chapter 3: the positional form, and
 conditional integration against windup), with the error in seconds:
 
-    e = p99 - target;  u = base + K * (e + 1/Ti * sum of e dt + Td * de/dt);  replicas = round(u) within the bounds
+    e = p99 - half the promise
+    u = base + K * (e + 1/Ti * sum of e dt + Td * de/dt);  replicas = round(u) within the bounds
 
 * `base` is what stands at the start;
+* the set-point is half the promise: behind a gate that drops what would be late, no p99 is ever above the promise, and
+  a PID that holds the promise itself lets go of everything;
 * the integral stands still while u is beyond a bound and the error would drive it further;
 * without a p99 (no request finished, nothing scraped) nothing changes: in PromQL it is NaN, and code of this kind skips
   it. A p99 in the open bucket reads as the largest finite edge, as ``histogram_quantile`` gives it.
@@ -32,10 +35,11 @@ class PidP99:
     """Replicas by a positional PID on p99 TTFT in seconds."""
 
     TUNED = "gain"
-    GRID = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+    GRID = (0.05, 0.1, 0.2, 0.3, 0.45, 0.65, 1.0, 1.6)
     ABOUT = (
-        "A positional PID on the raw p99 of the time to first token, in seconds above the promise, with integral, "
-        "anti-windup by clamping and no derivative: the textbook, and nobody's product. It skips what has no p99."
+        "A positional PID on the raw p99 of the time to first token, in seconds above half the promise (behind a gate "
+        "with deadlines none is above the whole), with integral, anti-windup by clamping and no derivative: the "
+        "textbook, and nobody's product. It skips what has no p99."
     )
 
     levers = (Lever.REPLICAS,)
@@ -46,7 +50,8 @@ class PidP99:
         """Parameters of the controller."""
 
         gain: float = param("K: replicas per second of error", 0.4, gt=0)
-        target: float = param("p99 to hold; 0 takes the objective's", 0.0, unit=Unit.DURATION, ge=0)
+        share: float = param("share of the promise that is the p99 to hold", 0.5, unit=Unit.RATIO, gt=0)
+        target: float = param("p99 to hold; 0 takes the share of the promise", 0.0, unit=Unit.DURATION, ge=0)
         integral_time: float = param("Ti", 300.0, unit=Unit.DURATION, gt=0)
         derivative_time: float = param("Td; 0 is off", 0.0, unit=Unit.DURATION, ge=0)
 
@@ -74,7 +79,7 @@ class PidP99:
             return (), state
         target, _, current = found
         promises = [o.target for o in objectives if o.signal is Signal.TTFT]
-        wanted = self.config.target or min(promises, default=0.0)
+        wanted = self.config.target or self.config.share * min(promises, default=0.0)
         measure = _p99(view)
         if measure is None or not wanted:
             return (seen.stay(target, current, "pid_p99", Why.MISSING),), state

@@ -92,7 +92,8 @@ def test_it_grows_under_overload_and_shrinks_when_idle(name: str) -> None:
     toy = Toy(made(name), 4.0)
     high = toy.run(900.0, loaded(320.0))  # 80 on each of four
     assert high >= 7
-    assert toy.run(9000.0, loaded(4.0)) <= max(3.0, high / 2)
+    idle = toy.run(20_000.0, loaded(4.0))  # a PID on seconds winds down for hours
+    assert idle <= max(3.0, high / 2)
 
 
 @pytest.mark.parametrize("name", GIVEN)

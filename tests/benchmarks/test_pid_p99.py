@@ -8,7 +8,7 @@ from controller.core.reading import Reading, State, ok
 from controller.core.why import Why
 from tests.support.peer_views import asked, view
 
-CONFIG = PidP99.Config(gain=1.0, integral_time=100.0)  # the promise is 2 s
+CONFIG = PidP99.Config(gain=1.0, integral_time=100.0, share=1.0)  # the promise is 2 s
 
 
 def test_error_and_its_integral_in_seconds_are_replicas() -> None:
@@ -23,7 +23,7 @@ def test_error_and_its_integral_in_seconds_are_replicas() -> None:
 
 
 def test_the_derivative_counts_where_it_is_asked_for() -> None:
-    law = PidP99(PidP99.Config(gain=1.0, integral_time=1e9, derivative_time=30.0))
+    law = PidP99(PidP99.Config(gain=1.0, integral_time=1e9, derivative_time=30.0, share=1.0))
     _, state = asked(law, view(0.0, 4, p99=ok(2.0)), law.initial())
     proposal, _ = asked(law, view(15.0, 4, p99=ok(3.0)), state)
     assert proposal.value == 7  # 4 + 1 + 30 x 1 / 15
@@ -38,6 +38,13 @@ def test_the_integral_stands_still_beyond_a_bound() -> None:
     assert state.integral == 0.0
     proposal, _ = asked(law, view(3600.0, 5, p99=ok(1.0), limits=limits), state)
     assert proposal.value == 3  # 4 - 1 - 0.15, and not after an hour of unwinding
+
+
+def test_it_holds_half_the_promise_where_nothing_else_is_said() -> None:
+    law = PidP99(PidP99.Config(gain=1.0))
+    assert asked(law, view(0.0, 4, p99=ok(3.0)), law.initial())[0].value == 6
+    told = PidP99(PidP99.Config(gain=1.0, target=2.5))
+    assert asked(told, view(0.0, 4, p99=ok(3.5)), told.initial())[0].value == 5
 
 
 @pytest.mark.parametrize("kind", [State.NO_TRAFFIC, State.MISSING, State.CENSORED])
