@@ -2,14 +2,18 @@
 
 import pytest
 
+from controller import registry
 from controller.config import ConfigError, GovernorConfig, json_schema, load, loads
 from controller.config.lever_checks import on_quantum
-from controller.config.levers import DEFAULTS, NO_LIMIT
+from controller.config.levers import DEFAULTS, NO_LIMIT, SETPOINTS
 from controller.config.spell import spell
 from controller.core.model import Lever, Mode, Target
 from controller.core.rules import PER_REPLICA, RELAX_DOWN, LeverRules, Rate
 from controller.core.tenancy import ClassRules, TenantRules
+from controller.registry import Group
 from controller.run.assembly import fleet_rules
+from policies import gate
+from simulator.front import knobs
 from tests.support.levers import ROOT, config
 
 
@@ -116,3 +120,25 @@ def test_an_editor_asks_for_no_key_that_a_lever_has_a_default_for() -> None:
     assert "default" not in schema["properties"]["max"]
     assert schema["properties"]["mode"]["default"] == "observe"
     assert {"const": "none"} in json_schema()["$defs"]["RateConfig"]["properties"]["down"]["anyOf"]
+
+
+def test_the_page_says_which_law_drives_what() -> None:
+    text = (ROOT / "docs" / "levers.md").read_text(encoding="utf-8")
+    told = {}
+    for line in text[text.index("## Which law drives what") :].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and cells[0].strip("`") in set(Lever):
+            own = {cells[1].strip("`")}
+            others = {law for law, cell in zip(("pid", "threshold"), cells[2:], strict=True) if cell.startswith("yes")}
+            told[Lever(cells[0].strip("`"))] = own | others
+    true = {
+        lever: {kind for kind in registry.builtin(Group.POLICY) if lever in registry.policy(kind).levers}
+        for lever in Lever
+    }
+    assert told == true
+
+
+def test_no_limit_and_the_names_of_set_points_mean_the_same_everywhere() -> None:
+    """A cap that one room takes for none is a cap of a million million tokens in another."""
+    assert knobs.UNCAPPED == NO_LIMIT
+    assert {knobs.CONCURRENCY, knobs.LONGEST_PROMPT} == {gate.CONCURRENCY, gate.LONGEST_PROMPT} == set(SETPOINTS)
