@@ -40,10 +40,12 @@ class Peer:
 _PEERS: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "hpa": ("benchmarks.peers.hpa:Hpa", {}),
     "keda": ("benchmarks.peers.keda:Keda", {}),
+    "keda-rate": ("benchmarks.peers.keda:KedaRate", {}),
     "kpa": ("benchmarks.peers.kpa:Kpa", {}),
     "apa": ("benchmarks.peers.apa:Apa", {}),
     "wva": ("benchmarks.peers.wva:Wva", {"kv_tokens": KV_TOKENS, "max_seqs": SLOTS}),
-    "dynamo": ("benchmarks.peers.dynamo:Dynamo", {}),
+    "wva-derived": ("benchmarks.peers.wva:WvaDerived", {"kv_tokens": KV_TOKENS, "max_seqs": SLOTS}),
+    "dynamo": ("benchmarks.peers.dynamo:Dynamo", {**PROFILE, "kv_tokens": KV_TOKENS, "max_seqs": SLOTS}),
     "pid-p99": ("benchmarks.peers.pid_p99:PidP99", {}),
 }
 
