@@ -161,7 +161,7 @@ class KedaRate(Keda):
     """The same with the rate of requests offered as its query: behind a gate that refuses work, requests in flight do
     not tell how much was refused. The grid is wide, because what one replica serves depends on the lengths."""
 
-    GRID = (0.35, 0.42, 0.5, 0.6, 0.73, 0.87, 1.05, 1.25, 1.5, 1.8, 2.15, 2.6, 3.1, 3.7, 4.5, 5.4)
+    GRID = (0.35, 0.42, 0.5, 0.6, 0.73, 0.87, 1.05, 1.25, 1.5, 1.8, 2.15, 2.6)
     ABOUT = (
         "KEDA as above, with the rate of requests offered per replica as its query. It counts what the gateway "
         "refuses, which requests in flight do not show, and takes all requests for equal, which they are not."
