@@ -22,12 +22,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.control import budget, contenders
 from benchmarks.control.cache import FOLDER, Cache
-from benchmarks.control.cases import ROOT, Case, cases, chosen, tiny
+from benchmarks.control.cases import ROOT, Case, cases, chosen, levers, tiny
 from benchmarks.control.crew import Told, run_all
 from benchmarks.control.criteria import verdicts
 from benchmarks.control.measures import average, critical, everything, hours, inside, nearest, runs
 from benchmarks.control.page import PLOTS, Bench, text
 from benchmarks.control.planner import FIRST_TRAINING, Program, Result, result
+from benchmarks.control.plant import CHAT
 from benchmarks.control.plots import scatter, timeline
 from benchmarks.control.task import Outcome, Task
 from benchmarks.control.words import number, share
@@ -36,7 +37,7 @@ from controller.simulate.words import contender
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 SEEDS, TRAINING = 5, 3
-SUBSETS_OF = "flash-3"  # the case on which every set of levers is tried
+SUBSETS_OF = "levers"  # the case on which every set of levers is tried
 SHORT = (NONE, "hpa", STATIC, ORACLE)
 
 
@@ -108,7 +109,7 @@ def _given(words: Sequence[str] | None) -> Given:
     parser.add_argument("--seeds", type=int, default=0, help=f"how many seeds are scored (default {SEEDS})")
     parser.add_argument("--short", action="store_true", help="a tiny scenario, one seed, few contenders: seconds")
     parser.add_argument("--against", default="", help="contenders beside Governor, with commas (default: all)")
-    parser.add_argument("--levers", action="store_true", help=f"every set of Governor's levers on {SUBSETS_OF}, alone")
+    parser.add_argument("--levers", action="store_true", help="every set of Governor's levers, and nothing else")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="processes")
     parser.add_argument("--page", type=Path, default=None, help="where the page goes")
     parser.add_argument("--cache", type=Path, default=FOLDER, help=f"where results are kept (default {FOLDER})")
@@ -130,10 +131,9 @@ def _given(words: Sequence[str] | None) -> Given:
         parser.error(f"--only: {error}")
     seeds = given.seeds or (1 if given.short else SEEDS)
     training = 1 if given.short else TRAINING
-    subsets = {case.name: _sets() for case in given.wanted if case.name == SUBSETS_OF}
     if given.levers:
-        given.wanted, rivals = chosen([SUBSETS_OF]) if not names else given.wanted, (NONE,)
-        subsets = {case.name: _sets() for case in given.wanted}
+        given.wanted, rivals = [levers()], (NONE,)
+    subsets = {case.name: _sets(case) for case in given.wanted if case.name == SUBSETS_OF}
     given.program = Program(
         tuple(range(1, seeds + 1)),
         tuple(range(FIRST_TRAINING, FIRST_TRAINING + training)),
@@ -143,10 +143,10 @@ def _given(words: Sequence[str] | None) -> Given:
     return given
 
 
-def _sets() -> tuple[tuple[str, ...], ...]:
-    """Every non-empty set of the levers of Governor's config."""
-    levers = contenders.levers()
-    return tuple(some for size in range(1, len(levers) + 1) for some in itertools.combinations(levers, size))
+def _sets(case: Case) -> tuple[tuple[str, ...], ...]:
+    """Every non-empty set of the levers that Governor has in a case."""
+    names = tuple(contenders.governed(case)["pools"][CHAT]["levers"])
+    return tuple(some for size in range(1, len(names) + 1) for some in itertools.combinations(names, size))
 
 
 @contextmanager

@@ -330,6 +330,24 @@ def _failing() -> list[Case]:
     return cases
 
 
+def levers() -> Case:
+    """A crowd in which every lever has something to move: three tenants, a smaller model with room, consent."""
+    shape = {"kind": "flash", "at": f"{FLASH_AT}m", "rise": "2m", "hold": "8m", "fall": "2m", "factor": 3}
+    tenants = [{"name": "acme", "share": 3}, {"name": "birch", "share": 2}, {"name": "cedar", "share": 1}]
+    route = {"pool": "small", "share": 0.0, "classes": ["*"], "tenants": ["*"]}
+    pools = {
+        CHAT: pool(9, knobs=gate(downgrade=[route])),
+        "small": pool(2, engine=engine(4.0), gpus=1, model_name="small"),
+    }
+    traffic = {CHAT: [web(5.2, [shape], tenants=tenants)], "small": [web(1.5, name="own")]}
+    return Case(
+        "levers", f"Flash {TIMES}3 with all levers",
+        "A crowd of three times the usual requests, of three tenants, who consent to a smaller model with some room.",
+        scenario(28, pools, traffic, events=[("flash", FLASH_AT, FLASH_END)]), OWN,
+        tenants={"acme": 12_000, "birch": 8000, "cedar": 4000}, baseline="levers",
+    )  # fmt: skip
+
+
 def _flood() -> list[Case]:
     members = web(4.2, name="members", tenants=[{"name": "acme"}, {"name": "birch"}, {"name": "cedar"}])
     flooder = web(14, name="flooder", tenants=[{"name": "flooder"}], start="12m", end="22m")
@@ -402,7 +420,7 @@ def tiny() -> Case:
 
 def cases() -> list[Case]:
     """All, in the order of the page."""
-    return [*_traces(), *_shaped(), *_flashes(), *_changes(), *_troubles(), *_axes()]
+    return [*_traces(), *_shaped(), *_flashes(), *_changes(), *_troubles(), levers(), *_axes()]
 
 
 def chosen(names: Sequence[str]) -> list[Case]:

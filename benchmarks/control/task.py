@@ -58,6 +58,11 @@ class Counted:
         return self.good / self.offered if self.offered else 1.0
 
     @property
+    def kept(self) -> float:
+        """The same with those that got a smaller model in time."""
+        return (self.good + self.degraded) / self.offered if self.offered else 1.0
+
+    @property
     def shed(self) -> int:
         """Requests that got no answer at all."""
         return sum(count for why, count in self.missed.items() if why not in ("late", "slow", "long"))

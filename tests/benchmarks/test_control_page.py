@@ -146,9 +146,14 @@ def test_a_slow_replica_that_stays_in_rotation_or_out_of_it_is_told() -> None:
     assert told([failing((1250.0, "a", 1.0, 0.0), (1700.0, "a", 0.25, 1.0))], asked)[1] is False
     assert told([failing((1250.0, "a", 1.0, 0.0))], asked)[1] is False
     assert told([failing()], asked) == ("it was not taken out in 5 of 5 runs", False)
-    many = [(800.0, name, 1.0, 0.0) for name in "abc"]
-    assert told([made("half-slow", {"governor": [outcome(breaks=tuple(many))]})], "half the fleet slow")[1] is False
-    assert told([made("half-slow", {"governor": [outcome(breaks=tuple(many[:2]))]})], "half the fleet slow")[1] is True
+    eight = {"chat": ((0.0, 8, 8),)}
+    one = [(800.0, "a", 1.0, 0.0)]
+    for breaks, fine in ((one, True), ([*one, (800.0, "b", 1.0, 0.05)], False)):
+        result = made("half-slow", {"governor": [outcome(breaks=tuple(breaks), replicas=eight)] * 5})
+        assert told([result], "half the fleet slow")[1] is fine
+    more = {"chat": ((0.0, 8, 8), (700.0, 10, 10))}
+    result = made("half-slow", {"governor": [outcome(breaks=tuple(breaks), replicas=more)] * 5})
+    assert told([result], "half the fleet slow")[1] is True
 
 
 def test_replicas_that_fall_while_nothing_is_seen_are_told() -> None:
@@ -167,7 +172,7 @@ def test_a_lever_that_does_harm_is_told() -> None:
     def levers(both: float) -> Result:
         subsets = {("replicas",): scored(0.8), ("weight",): scored(0.7), ("replicas", "weight"): scored(both)}
         some = {"governor": scored(both), "none": scored(0.5)}
-        return made("flash-3", some, subsets={name: tuple(one) for name, one in subsets.items()})
+        return made("levers", some, subsets={name: tuple(one) for name, one in subsets.items()})
 
     assert told([levers(0.81)], "adding a lever")[1] is True
     measured, met = told([levers(0.79)], "adding a lever")
