@@ -32,6 +32,9 @@ _SUBJECT: dict[Why, str] = {
     Why.MIN_BOUND: "the configured minimum",
     Why.MAX_BOUND: "the configured maximum",
     Why.FLEET_GUARD: "the fleet-wide guard",
+    Why.DAMPED: "the damping of a lever that was swinging by itself",
+    Why.RATIO: "the ratio of prefill and decode",
+    Why.UNDO: "the undo of a change that made things worse",
     Why.PIN: "a person's pin",
     Why.MODE_PROTECT: "the lever's mode (protect)",
 }
