@@ -29,6 +29,7 @@ from controller.core.why import Why
 from policies.pace import known, paces
 
 ROUTERS = ("weighted", "load_aware")
+STEP = 0.04  # of a full share: less is not worth a write, but for the way back to 1
 LOOP = 0.5  # what g * rho / (1 - rho) may be
 MOVED = 0.05  # of a full share: what counts as a move that the cache can feel
 WARM = 180.0  # seconds with the same replicas after which a move may be judged by the hit rate
@@ -130,18 +131,22 @@ class Weights:
             return tuple(back), state
         gain = self._gain(view, brief)
         wishes = self._wishes(view, state, gain) if view.tick.at >= state.resting else {}
+        # In a fleet that has just begun nobody is new.
+        oldest = max(*(self._ramp(member, view.tick.at) for member in state.members.values()), self.config.floor)
         proposals = [
-            self._one(targets[name], weight, wishes.get(name), gain, view, state) for name, weight in current.items()
+            self._one(targets[name], weight, wishes.get(name), gain, view, state, oldest)
+            for name, weight in current.items()
         ]
         return tuple(proposals), self._moving(view.tick.at, current, proposals, state)
 
     # --- what is wanted ----------------------------------------------------------------------------------------------
 
     def _one(
-        self, target: Target, weight: float, wish: float | None, gain: float, view: View, state: "Weights.State"
-    ) -> Proposal:
+        self, target: Target, weight: float, wish: float | None, gain: float, view: View, state: "Weights.State",
+        oldest: float,
+    ) -> Proposal:  # fmt: skip
         member = state.members[target.member]
-        ramp = self._ramp(member, view.tick.at)
+        ramp = self._ramp(member, view.tick.at) / oldest
         evidence = {"ramp": ramp, "gain": gain}
         if member.pace is not None:
             evidence = {"pace": math.exp(member.pace), **evidence}
@@ -154,7 +159,8 @@ class Weights:
             why = Why.HIT_RATE_LOST if view.tick.at < state.resting else Why.MISSING
             return Proposal(target, Ask.AT_MOST, weight, "weights", why, evidence)
         slew = self.config.slew
-        value = _round(min(max(wish, weight - slew), weight + slew))
+        rests = abs(wish - weight) < STEP and wish < 1.0
+        value = weight if rests else _round(min(max(wish, weight - slew), weight + slew))
         return Proposal(target, Ask.SET, value, "weights", Why.STEADY if value == weight else Why.PACE, evidence)
 
     def _wishes(self, view: View, state: "Weights.State", gain: float) -> dict[str, float]:
@@ -189,6 +195,7 @@ class Weights:
         return min(self.config.gain, LOOP * (1 - rho) / rho) if rho > 0 else self.config.gain
 
     def _ramp(self, member: Member, now: float) -> float:
+        """The part of its share that a replica of its age gets."""
         if member.since is None or self.config.slow_start <= 0:
             return 1.0
         return min(max((now - member.since) / self.config.slow_start, 0.0), 1.0)
