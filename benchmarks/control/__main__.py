@@ -36,7 +36,7 @@ from controller.simulate.jobs import NONE, ORACLE, STATIC
 from controller.simulate.words import contender
 
 PAGE = ROOT / "docs" / "benchmarks.md"
-SEEDS, TRAINING = 5, 3
+SEEDS, TRAINING = 5, 2
 SUBSETS_OF = "levers"  # the case on which every set of levers is tried
 SHORT = (NONE, "hpa", STATIC, ORACLE)
 

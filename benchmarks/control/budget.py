@@ -7,7 +7,7 @@ from benchmarks.control.cases import Case
 from benchmarks.control.planner import Program
 from benchmarks.control.plant import PER_REPLICA
 from benchmarks.control.task import SEARCHED
-from benchmarks.control.tune import FINALISTS
+from benchmarks.control.tune import COARSE, FINALISTS
 from controller.simulate.jobs import GOVERNOR, NONE
 
 PER_REQUEST = 9e-5  # core-seconds of the twin, measured
@@ -30,7 +30,7 @@ def estimate(case: Case, program: Program) -> float:
     if rivals:
         total += training * (twin + loop)
     for name in rivals:
-        tries = len(contenders.peer(name).grid) // 2 + 2 + FINALISTS * (training - 1)
+        tries = len(contenders.peer(name).grid) // COARSE + 3 + FINALISTS * (training - 1)
         total += (tries + seeds) * (twin + loop)
     return total + sum(seeds * TRIES[name] * EARLY * twin for name in names if name in SEARCHED)
 

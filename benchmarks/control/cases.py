@@ -159,7 +159,7 @@ def _traces() -> list[Case]:
                     "until": "48000s", **copied, **asked(),
                 }, replicas=4, warm_up=10.0, more_of_pool=reasoning,
             ),
-            trace=servegen,
+            OWN, trace=servegen,
         ),
     ]  # fmt: skip
 
@@ -256,7 +256,7 @@ def _changes() -> list[Case]:
             "structure-wrong", "Morning ramp, wrong model",
             "The same with step times that are wrong in structure: the fixed part 1.6 times, all others 0.7 times the"
             " truth. What is learned at night, with small batches, is wrong in the morning.",
-            morning, profile=wrong, baseline="structure-known",
+            morning, OWN, profile=wrong, baseline="structure-known",
         ),
     ]  # fmt: skip
 

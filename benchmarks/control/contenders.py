@@ -32,9 +32,11 @@ class Peer:
     about: str
     fixed: Mapping[str, float]
 
-    def settings(self, value: float) -> Data:
-        """The plugin with a value of its tuned parameter."""
-        return {"kind": self.kind, **self.fixed, self.tuned: value}
+    def settings(self, value: float, case: Case) -> Data:
+        """The plugin with a value of its tuned parameter, and the engine as it is in the case."""
+        engine = case.scenario["fleet"]["pools"][CHAT]["engine"]
+        given = {name: engine[word] for name, word in _ENGINE.items() if name in self.fixed}
+        return {"kind": self.kind, **self.fixed, **given, self.tuned: value}
 
 
 _PEERS: Mapping[str, tuple[str, Mapping[str, float]]] = {
@@ -48,6 +50,9 @@ _PEERS: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "dynamo": ("benchmarks.peers.dynamo:Dynamo", {**PROFILE, "kv_tokens": KV_TOKENS, "max_seqs": SLOTS}),
     "pid-p99": ("benchmarks.peers.pid_p99:PidP99", {}),
 }
+
+
+_ENGINE = {"kv_tokens": "kv_tokens", "max_seqs": "max_num_seqs"}  # parameters of peers and keys of engines
 
 
 @cache

@@ -131,7 +131,7 @@ def document(case: Case, task: Task) -> Data:
     else:
         data["governor"] = contenders.bare(case)
     if task.value is not None:
-        settings = contenders.peer(task.contender).settings(task.value)
+        settings = contenders.peer(task.contender).settings(task.value, case)
         data["against"] = {"peers": {task.contender: settings}}
     return data
 

@@ -113,6 +113,12 @@ def test_every_peer_is_one_that_a_case_can_run() -> None:
         assert list(study.peers) == [peer.name]
 
 
+def test_a_peer_that_is_told_of_its_engine_is_told_of_the_one_it_has() -> None:
+    (day,) = (case for case in cases() if case.name == "servegen")
+    assert contenders.peer("wva").settings(0.5, day)["max_seqs"] == 16
+    assert contenders.peer("wva").settings(0.5, tiny())["max_seqs"] == 32
+
+
 def test_governor_has_one_config_and_only_names_and_promises_differ() -> None:
     theirs = ("selector", "objectives", "workload", "gpus_per_replica", "cold_start", "profile", "tenants", "classes")
     bodies, levers = set(), dict[str, set[str]]()
