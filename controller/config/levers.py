@@ -64,7 +64,7 @@ DEFAULTS: Mapping[Lever, LeverDefaults] = MappingProxyType(
         ),
         Lever.WEIGHT: LeverDefaults(
             "factor of a full share", "replicas that are seen", "1", 0.01, 0.05, 1.0, 1.0,
-            rate_up=Rate(0.2, 15.0), rate_down=Rate(0.2, 15.0), expiry=300.0,
+            rate_up=Rate(0.2, 15.0), expiry=300.0, group=1.0,
         ),
         Lever.BREAKER: LeverDefaults(
             "factor: 0 out, 1 in rotation", "replicas that are seen", "1", 0.05, 0.0, 1.0, 1.0, expiry=120.0,
