@@ -156,6 +156,9 @@ class Front:
 
     def first_token(self, job: Job, now: float) -> None:
         """See ``courier.Desk``."""
+        flight = self._flights.get(job.request.id)
+        if flight is not None and not flight.direct:
+            self.picker.first_token(job)
         self._do(self.gateway.first_token(job.request.id, now, job.replica), now)
 
     def finished(self, flight: Flight, now: float) -> None:

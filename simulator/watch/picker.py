@@ -67,22 +67,28 @@ class Picker:
         self._arrived[request.klass, request.tenant] += 1
         self._retries[request.klass, request.tenant] += request.attempt > 0
 
+    def first_token(self, job: Job) -> None:
+        """Its client has the first token; what becomes of the rest is not known yet."""
+        if (wait := job.ttft) is not None:
+            self._of_class(job.request.klass)[0].add(wait)
+
+    def _of_class(self, klass: str) -> tuple[Histogram, ...]:
+        own = self._classes.get(klass)
+        if own is None:
+            own = self._classes[klass] = tuple(Histogram(edges) for _, edges, _ in _LATENCIES)
+        return own
+
     def ended(self, job: Job) -> None:
         """A request has ended for its client. Those whose client went away are not counted."""
         request = job.request
         if job.ending is Ending.FINISHED:
-            own = self._classes.get(request.klass)
-            if own is None:
-                own = self._classes[request.klass] = tuple(Histogram(edges) for _, edges, _ in _LATENCIES)
             stream = self._streams.get((request.klass, request.tenant))
             if stream is None:
                 stream = self._streams[request.klass, request.tenant] = _Stream()
-            ttft, tpot = own
-            if job.first_token_at is not None and job.ended_at is not None:
-                ttft.add(job.first_token_at - job.arrived)
+            if job.ended_at is not None:
                 stream.duration.add(job.ended_at - job.arrived)
             if (pace := job.tpot) is not None:
-                tpot.add(pace)
+                self._of_class(request.klass)[1].add(pace)
             tokens = stream.tokens
             tokens[0] += request.prompt_tokens
             tokens[1] += min(job.output, request.max_tokens)

@@ -1,6 +1,7 @@
 """A gateway's page tells what engines cannot: what was offered, refused, and waits before them."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -148,3 +149,27 @@ def test_prefix_hits_and_decision_times_are_exported_the_latter_only_where_there
     timed = shown(Counts({("", ""): tally}, decisions, {}))
     assert timed["routing_decision_seconds_bucket"] == timed["routing_decision_seconds_count"] == 3.0
     assert timed["routing_decision_seconds_sum"] == 6e-5
+
+
+def test_a_first_token_is_counted_when_it_comes_and_not_when_the_answer_ends() -> None:
+    """A gateway that told it at the end would be late by an answer just when answers are slow."""
+    picker = Picker("chat-gateway", "chat", "default")
+    picker.first_token(served(1, first_token_at=10.5))
+    counts = {name: value for name, _, value in picker.page([], NOTHING, 1, 0, math.inf).samples()}
+    assert counts["llm_d_epp_request_ttft_seconds_count"] == 1.0
+    assert counts["llm_d_epp_request_ttft_seconds_sum"] == 0.5
+    assert "llm_d_epp_request_duration_seconds_count" not in counts
+
+
+def test_retries_of_clients_are_counted_from_nought_by_class_and_tenant() -> None:
+    picker = Picker("chat-gateway", "chat", "default")
+    first = served(1)
+    picker.arrived(first)
+
+    def retries() -> list[float]:
+        page = picker.page([], NOTHING, 1, 0, math.inf)
+        return [value for name, _, value in page.samples() if name == "routing_client_retries_total"]
+
+    assert retries() == [0.0]
+    picker.arrived(Job(replace(first.request, id=2, attempt=1), 5, 12.0))
+    assert retries() == [1.0]
