@@ -195,6 +195,16 @@ def _means_nothing(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Fi
         )
 
 
+    bounds = (settings.min, settings.max, settings.quantum)
+    usual = DEFAULTS[lever]
+    if lever is Lever.ADMISSION and len(settings.setpoints) > 1 and bounds != (usual.min, usual.max, usual.quantum):
+        yield Finding(
+            (*at, "max" if settings.max != usual.max else "min" if settings.min != usual.min else "quantum"),
+            f"would hold for {' and '.join(settings.setpoints)} alike, which are not counted in the same unit",
+            f"write setpoints: [{settings.setpoints[0]}] beside it, or remove it",
+        )
+
+
 def _driver(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
     if not settings.policy.kind:
         return

@@ -83,7 +83,7 @@ def test_a_law_that_would_never_or_always_act_is_refused(policy: str, expected: 
             "tenant_cap.policy.signal: ttft of a single tenant is not read; write scope: pool",
         ),
         (
-            "admission: {max: 64, policy: {kind: pid, scope: member}}",
+            "admission: {setpoints: [concurrency], max: 64, policy: {kind: pid, scope: member}}",
             "admission.policy.scope: nothing is read of the members of admission one by one",
         ),
     ],

@@ -23,11 +23,11 @@ from tests.support.levers import config
 PODS = tuple(f"pod-{i}" for i in range(8))
 MEMBERS: dict[Lever, tuple[str, ...]] = {
     Lever.REPLICAS: ("",), Lever.WEIGHT: PODS, Lever.BREAKER: PODS, Lever.TENANT_CAP: ("acme", "beta"),
-    Lever.ADMISSION: ("concurrency", "longest_prompt"), Lever.DOWNGRADE: ("small",),
+    Lever.ADMISSION: ("longest_prompt",), Lever.DOWNGRADE: ("small",),
 }  # fmt: skip
 MORE: dict[Lever, str] = {  # what a lever needs besides its law, with bounds for laws that move from where it stands
     Lever.REPLICAS: "min: 1, max: 20", Lever.WEIGHT: "", Lever.BREAKER: "group: 50%", Lever.TENANT_CAP: "max: 10000",
-    Lever.ADMISSION: "max: 200000", Lever.DOWNGRADE: "receivers: [small]",
+    Lever.ADMISSION: "setpoints: [longest_prompt], max: 200000", Lever.DOWNGRADE: "receivers: [small]",
 }  # fmt: skip
 NEUTRAL = {
     Lever.REPLICAS: 8.0, Lever.WEIGHT: 1.0, Lever.BREAKER: 1.0, Lever.TENANT_CAP: 10_000.0, Lever.ADMISSION: 200_000.0,
@@ -232,7 +232,7 @@ class Eyes:
         ("weight: {mode: auto, policy: {kind: weights}}", 1.0),
         ("breaker: {mode: auto, policy: {kind: breaker}}", 1.0),
         ("tenant_cap: {mode: auto, policy: {kind: fair_share}}", 1e12),
-        ("admission: {mode: auto, max: 64, policy: {kind: gate}}", 64.0),
+        ("admission: {mode: auto, setpoints: [concurrency], max: 64, policy: {kind: gate}}", 64.0),
         ("downgrade: {mode: auto, receivers: [small], policy: {kind: downgrade}}", 0.0),
     ],
 )
