@@ -1,7 +1,7 @@
-"""make bench: measure a tick against a real Prometheus, a day's rehearsal, a simulated engine and decisions of routing;
-write docs/performance.md.
+"""make bench: measure a tick against a real Prometheus, a day's rehearsal, a simulated engine, decisions of routing and
+deciding with all levers; write docs/performance.md.
 
-python -m benchmarks [--only tick|day|engine|routing] [--keep-page]
+python -m benchmarks [--only tick|day|engine|routing|levers] [--keep-page]
 """
 
 import argparse
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import engine, page, routing
+from benchmarks import engine, levers, page, routing
 from benchmarks.day import Rehearsal, rehearse
 from benchmarks.fleet import Shape, config
 from benchmarks.stand import stand
@@ -49,12 +49,12 @@ def main() -> None:
     words = argparse.ArgumentParser(prog="make bench", description=__doc__)
     words.add_argument(
         "--only",
-        choices=("tick", "day", "engine", "routing"),
-        help="measure a part; of the page, only those of engines and of routing are written",
+        choices=("tick", "day", "engine", "routing", "levers"),
+        help="measure a part; of the page, only those of engines, of routing and of levers are written",
     )
     words.add_argument("--keep-page", action="store_true", help="print the numbers, leave docs/performance.md alone")
     chosen = words.parse_args()
-    wanted = {chosen.only} if chosen.only else {"tick", "day", "engine", "routing"}
+    wanted = {chosen.only} if chosen.only else {"tick", "day", "engine", "routing", "levers"}
     missing = [tool for tool in ("prometheus", "promtool") if shutil.which(tool) is None]
     if missing and "tick" in wanted:
         sys.exit(f"{' and '.join(missing)} not found; Debian has both in its package prometheus")
@@ -70,6 +70,11 @@ def main() -> None:
         for decision in routing.measure():
             decisions.append(decision)
             print(routing.line(decision), flush=True)
+    deciding: list[levers.Deciding] = []
+    if "levers" in wanted:
+        for decided in levers.measure():
+            deciding.append(decided)
+            print(levers.line(decided), flush=True)
     if "tick" in wanted:
         # A thousand pools with rules would have promtool evaluate them for minutes before anything is measured.
         for shape, rules, count in ((SMALL, (False, True), TICKS), (LARGE, (False,), LARGE_TICKS)):
@@ -79,13 +84,15 @@ def main() -> None:
     if "day" in wanted:
         rehearsed = day()
         print(page.day_line(rehearsed), flush=True)
-    if chosen.keep_page or not (speeds or decisions):
+    if chosen.keep_page or not (speeds or decisions or deciding):
         return
     known = page.PAGE.read_text("utf-8") if rehearsed is None or not measured else page.text(measured, rehearsed)
     if speeds:
         known = engine.replaced(known, engine.section(speeds))
     if decisions:
-        known = routing.replaced(known, routing.section(decisions), engine.HEADING)
+        known = page.replaced(known, routing.HEADING, routing.section(decisions), engine.HEADING)
+    if deciding:
+        known = page.replaced(known, levers.HEADING, levers.section(deciding), routing.HEADING)
     page.PAGE.write_text(known, encoding="utf-8")
     print(f"wrote {page.PAGE}")
 

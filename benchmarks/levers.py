@@ -6,8 +6,9 @@ import json
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
@@ -20,6 +21,7 @@ from controller.core.reading import Reading, ok
 from controller.core.signals import Signal
 from controller.run.assembly import estimator_specs, fleet_rules, policies
 from controller.run.loop import learn
+from controller.run.memory import settle
 
 START = 1_767_571_200.0
 INTERVAL = 15.0
@@ -169,10 +171,31 @@ class Controller:
         return made
 
 
-def seconds(size: Size, ticks: int = 5, warm: int = 3) -> Iterator[tuple[int, float]]:
-    """(targets, CPU seconds of learning and deciding) of successive ticks."""
-    made = config(size)
-    fleet, controller = Fleet(size, made), Controller(made)
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """What one tick of a fleet cost: how many targets, and CPU seconds of learning and deciding."""
+
+    size: Size
+    targets: int
+    seconds: float
+
+
+SIZES = (Size(100, 8, 20), Size(1000, 8, 20))
+SEEDS = 5
+BOUND = 1.0  # seconds, of a thousand pools
+
+
+def measure(sizes: Sequence[Size] = SIZES, *, seeds: int = SEEDS, ticks: int = 3, warm: int = 3) -> Iterator[Deciding]:
+    """Each size: the median over seeds of the median tick."""
+    settle()
+    for size in sizes:
+        made = config(size)
+        found = [list(_ticks(size, made, seed, warm, ticks)) for seed in range(1, seeds + 1)]
+        yield Deciding(size, found[0][-1][0], median(median(gone for _, gone in ticks_) for ticks_ in found))
+
+
+def _ticks(size: Size, made: GovernorConfig, seed: int, warm: int, ticks: int) -> Iterator[tuple[int, float]]:
+    fleet, controller = Fleet(size, made, seed=seed), Controller(made)
     for number in range(warm + ticks):
         snapshot = fleet.snapshot()
         begin = time.process_time()
@@ -181,6 +204,34 @@ def seconds(size: Size, ticks: int = 5, warm: int = 3) -> Iterator[tuple[int, fl
         fleet.take(plan)
         if number >= warm:
             yield len(plan.decisions), gone
+
+
+def line(one: Deciding) -> str:
+    """For the terminal."""
+    return (
+        f"deciding with all levers, {one.size.pools:,} pools x {one.size.replicas} replicas x {one.size.tenants} "
+        f"tenants: {one.targets:,} targets, {one.seconds:.2f} s"
+    )
+
+
+HEADING = "## Deciding with all levers\n"
+_SECTION = """
+Learning and deciding of one tick, as CPU time: six levers in every pool, each with its own law, {replicas} replicas and
+{tenants} tenants a pool, under a load that moves. Medians over {seeds} seeds, {when}. The bound is {bound:g} s for a
+thousand pools. `make bench ARGS="--only levers"` measures it anew.
+
+| pools | targets | seconds |
+| --- | --- | --- |
+"""
+
+
+def section(rows: Sequence[Deciding]) -> str:
+    """Its part of docs/performance.md, ending in an empty line."""
+    when, size = datetime.now(UTC).strftime("%Y-%m-%d"), rows[0].size
+    head = _SECTION.format(replicas=size.replicas, tenants=size.tenants, seeds=SEEDS, when=when, bound=BOUND)
+    missed = {one: " **(missed)**" if one.seconds > BOUND * one.size.pools / 1000 else "" for one in rows}
+    lines = [f"| {one.size.pools:,} | {one.targets:,} | {one.seconds:.2f}{missed[one]} |\n" for one in rows]
+    return "".join([HEADING, head, *lines, "\n"])
 
 
 def broken(readings: PoolReadings, state: Reading) -> PoolReadings:
@@ -192,8 +243,3 @@ def broken(readings: PoolReadings, state: Reading) -> PoolReadings:
     return replace(
         readings, signals=signals, latencies={}, replicas=scopes, tenants=tenants, classes=classes, filled_since=None
     )
-
-
-if __name__ == "__main__":
-    found = list(seconds(Size(1000, 8, 20)))
-    print(f"{found[0][0]:,} targets, median {median(gone for _, gone in found):.2f} s of CPU per tick")

@@ -204,3 +204,13 @@ def _yardstick() -> float:
 def _load() -> str:
     """What else ran, told by the load average just after: two cores that are ours alone show about 1."""
     return f"The load average at the end was {os.getloadavg()[1]:.1f} (5 minutes)."
+
+
+def replaced(known: str, heading: str, new: str, before: str) -> str:
+    """The page with the part of a heading anew; where there is none yet it goes before another one, or to the end."""
+    head, found, rest = known.partition(heading)
+    if found:
+        tail = rest[rest.index("\n## ") + 1 :] if "\n## " in rest else ""
+        return (head + new + tail).rstrip() + "\n"
+    head, found, rest = known.partition(before)
+    return (head.rstrip() + "\n\n" + new + found + rest).rstrip() + "\n"

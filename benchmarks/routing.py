@@ -159,13 +159,3 @@ def section(rows: Sequence[Decision]) -> str:
         )
         lines.append(f"| {name} | {cells} |\n")
     return "".join([*lines, "\n"])
-
-
-def replaced(page: str, new: str, before: str) -> str:
-    """The page with its part about routing anew; where there is none yet it goes before that heading, or to the end."""
-    head, found, rest = page.partition(HEADING)
-    if found:
-        tail = rest[rest.index("\n## ") + 1 :] if "\n## " in rest else ""
-        return (head + new + tail).rstrip() + "\n"
-    head, found, rest = page.partition(before)
-    return (head.rstrip() + "\n\n" + new + found + rest).rstrip() + "\n"

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from benchmarks import page as pages
 from benchmarks import routing
 from benchmarks.routing_page import PAGE, SKIPPED, compare, measured, render
 from routing.strategies import NAMES
@@ -53,8 +54,8 @@ def test_decisions_are_measured_for_all_and_a_missed_bound_is_marked() -> None:
 
 @pytest.mark.parametrize("page", ["# P\n\n## Method\n\nm\n\n## Engines\n\ne\n", "# P\n\n## Method\n\nm\n"])
 def test_its_section_finds_its_place_and_keeps_it(page: str) -> None:
-    once = routing.replaced(page, f"{routing.HEADING}\none\n\n", "## Engines")
-    twice = routing.replaced(once, f"{routing.HEADING}\ntwo\n\n", "## Engines")
+    once = pages.replaced(page, routing.HEADING, f"{routing.HEADING}\none\n\n", "## Engines")
+    twice = pages.replaced(once, routing.HEADING, f"{routing.HEADING}\ntwo\n\n", "## Engines")
 
     assert once.replace(f"{routing.HEADING}\none\n\n", "").rstrip() in (
         page.rstrip(),
