@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import median
 
+from controller.core.estimate import READS
 from controller.core.group import most_out
 from controller.core.judge import STUCK_SCRAPES
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState, Tick
@@ -77,13 +78,14 @@ class Breaker:
     """A breaker for each replica of a pool."""
 
     levers = (Lever.BREAKER,)
-    reads = frozenset(
-        {
-            Signal.ITL, Signal.TPOT, Signal.TTFT, Signal.RUNNING, Signal.QUEUE_DEPTH, Signal.KV_USAGE,
-            Signal.ERROR_RATIO, Signal.FINISHED_RATE, Signal.STUCK, Signal.OOM_RESTARTS, Signal.CRASH_RESTARTS,
-            Signal.XID_ERRORS,
-        }
-    )  # fmt: skip
+    reads = READS | {
+        Signal.TPOT,
+        Signal.TTFT,
+        Signal.ERROR_RATIO,
+        Signal.OOM_RESTARTS,
+        Signal.CRASH_RESTARTS,
+        Signal.XID_ERRORS,
+    }  # fmt: skipp
 
     @dataclass(frozen=True, slots=True)
     class Config:

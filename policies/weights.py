@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, View
@@ -64,7 +65,7 @@ class Weights:
     """Weights of the replicas of a pool."""
 
     levers = (Lever.WEIGHT,)
-    reads = frozenset({Signal.ITL, Signal.TPOT, Signal.RUNNING, Signal.PREFIX_HIT_RATE})
+    reads = READS | {Signal.TPOT}
 
     @dataclass(frozen=True, slots=True)
     class Config:
