@@ -21,8 +21,8 @@ WEIGHT = {"weight": {"mode": "auto", "policy": {"kind": "weights"}}}
 
 
 def study(
-    replicas: int, every: float, *ills: dict[str, Any], minutes: float, rate: float = 2.0, strategy: str = "round-robin",
-    levers: dict[str, Any] | None = None, prompt: tuple[int, int] = (1000, 9000),
+    replicas: int, every: float, *ills: dict[str, Any], minutes: float, rate: float = 2.0,
+    strategy: str = "round-robin", levers: dict[str, Any] | None = None, prompt: tuple[int, int] = (1000, 9000),
 ) -> Study:  # fmt: skip
     """A healthy fleet at half of its load, with bursts and prompts and answers of all lengths, scraped and judged
     `every` seconds. Nothing is known of its engines beforehand."""
