@@ -6,9 +6,10 @@
     failing  share of errors >= max(limit, 5 * the share of all others), of at least 20 requests that ended
     stuck    work is there and nothing moved
 
-Times to the first token are mostly those of the longest prompts: on a healthy fleet the mean of a replica is three
-times that of its peers for a minute now and then, where the step time is never twice theirs. A first token within half
-of the tightest promise on it is soon enough, whatever the others do.
+An engine whose queue is long may be refusing what it has no place for, and that is not its fault; one that fails what
+it is given has no queue. Times to the first token are mostly those of the longest prompts: on a healthy fleet the mean
+of a replica is three times that of its peers for a minute now and then, where the step time is hardly ever twice
+theirs. A first token within half of the tightest promise on it is soon enough, whatever the others do.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,6 +25,7 @@ from policies import pace
 LEAST_ENDED = 20.0  # requests that make a share of errors
 REST = 5.0  # times the share of errors of all others that is far more
 SLOWER = 1.25  # a replica that is hardly slower as it stands is not slow, whatever a model says
+FULL = 0.25  # waiting per running request at which an engine may be refusing, which engines tell as errors
 RAISE = 1.25  # what late first tokens may make of a slowness that tokens show
 ALONE = 0.5  # what they count for alone
 SOON = 0.5  # share of a promise on the first token within which none is slow
@@ -118,11 +120,16 @@ def verdicts(
 
 
 def ended(scope: Scope) -> tuple[float, float]:
-    """Share of errors and requests that ended."""
+    """Share of errors and requests that ended, where that says something of the replica."""
     reading = scope.get(Signal.ERROR_RATIO)
-    if reading.usable is None or not reading.count:
+    if reading.usable is None or not reading.count or _full(scope):
         return 0.0, 0.0
     return min(max(reading.usable, 0.0), 1.0), reading.count
+
+
+def _full(scope: Scope) -> bool:
+    waiting = scope.get(Signal.QUEUE_DEPTH).usable or 0.0
+    return waiting >= max(1.0, FULL * (scope.get(Signal.RUNNING).usable or 0.0))
 
 
 def fleet_pace(view: View, serving: Collection[str]) -> Mapping[str, float]:

@@ -121,6 +121,14 @@ def test_errors_that_all_replicas_have_are_not_one_replica_s() -> None:
     assert fleet.out() == []
 
 
+def test_a_replica_that_refuses_what_its_queue_cannot_hold_is_not_failing() -> None:
+    """The home of a hot prefix answers 503, as an error does. Without it the next one would drown."""
+    fleet = rotation()
+    fleet.run(300.0, r1=Seen(errors=0.4, batch=100.0, waiting=60.0))
+
+    assert fleet.out() == []
+
+
 def test_errors_and_slowness_are_enough_at_half_of_each() -> None:
     """Neither alone is beyond its limit."""
     both, only = rotation(), rotation()

@@ -16,11 +16,13 @@ BASE, EACH = 0.006, 0.0003  # the step time of the model: T(20) is 12 ms
 
 @dataclass(frozen=True)
 class Seen:
-    """What one replica shows over one interval: its step time, times that of the model; its batch; requests that ended
-    and the share of them that failed; and what else goes wrong. Without `up` its page is not read."""
+    """What one replica shows over one interval: its step time, times that of the model; its batch and its queue;
+    requests that ended and the share of them that failed; and what else goes wrong. Without `up` its page is not
+    read."""
 
     slow: float = 1.0
     batch: float = 20.0
+    waiting: float = 0.0
     ended: float = 30.0
     errors: float = 0.0
     ttft: float = 0.2
@@ -42,7 +44,7 @@ class Seen:
             return Scope({Signal.RUNNING: gone, Signal.QUEUE_DEPTH: gone})
         signals = {
             Signal.RUNNING: ok(self.batch if self.traffic else 0.0, age=0.0),
-            Signal.QUEUE_DEPTH: ok(0.0, age=0.0),
+            Signal.QUEUE_DEPTH: ok(self.waiting, age=0.0),
             Signal.STUCK: ok(float(self.stuck)),
             Signal.OOM_RESTARTS: ok(self.restarts),
             Signal.XID_ERRORS: ok(self.xid),
