@@ -1,9 +1,12 @@
 """A pool with a gateway is read at two places, each asked for what it knows better; and single replicas only where a
 lever moves them, for they are most of a fleet's rows."""
 
+import json
+
 import pytest
 
-from controller.config import ConfigError, GovernorConfig, loads, pool_needs
+from controller.config import ConfigError, GovernorConfig, config_hash, loads, pool_needs
+from controller.config.spell import spell
 from controller.core.facts import Fact
 from controller.core.join import READ
 from controller.core.ports import Matcher, PoolNeeds
@@ -91,3 +94,8 @@ def test_a_listing_of_pages_must_have_the_gateways_too() -> None:
         config(GATEWAY, source)
     listed = source.replace("]}", '], "chat@gateway": ["http://g:9090/metrics"]}')
     assert config(GATEWAY, listed).pools["chat"].gateway is not None
+
+
+def test_a_gateway_comes_back_from_the_ledger_as_it_was() -> None:
+    made = config(GATEWAY.replace("{model_name: chat}", "{model_name: chat, zone: {not: b}}") + TTFT)
+    assert config_hash(loads(json.dumps(spell(made)))) == config_hash(made)

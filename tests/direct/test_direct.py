@@ -7,6 +7,7 @@ import pytest
 
 from controller.core.errors import InputError
 from controller.core.facts import Fact
+from controller.core.join import silence
 from controller.core.observation import Observation, PoolFacts
 from controller.core.ports import Matcher, PoolNeeds
 from sources.direct import DirectConfig, DirectSource
@@ -143,3 +144,30 @@ def test_html_with_200_is_a_replica_that_is_down(target: Target) -> None:
 def test_a_listing_for_an_unknown_pool_is_refused() -> None:
     with pytest.raises(InputError, match="typo: no such pool"):
         DirectSource(DirectConfig({"typo": []}), [NEEDS])
+
+
+def test_a_gateways_page_is_listed_by_its_own_name_and_may_fail_alone(target: Target) -> None:
+    front = PoolNeeds(
+        pool="llama@gateway",
+        engine="gaie",
+        matchers=(Matcher("model_name", "=", "m"),),
+        facts=frozenset({Fact.ARRIVED, Fact.HELD}),
+        fronts="llama",
+    )
+    target.page = page(1)
+    with scraped() as gateway:
+        pages = {"llama": [f"http://{target.address}/metrics"], "llama@gateway": [f"http://{gateway.address}/metrics"]}
+        direct = DirectSource(DirectConfig(pages, timeout=2.0), [NEEDS, front])
+        seen: list[PoolFacts] = []
+        for second, came in enumerate([10, 40, None]):
+            shown = f'llm_d_epp_request_total{{model_name="m"}} {came}\n'
+            shown += 'llm_d_epp_flow_control_queue_size{model_name="m"} 7\n'
+            gateway.page = shown if came is not None else None
+            pools = direct.observe(1000.0 + second, 5.0).pools
+            seen.append(pools["llama@gateway"])
+            assert pools["llama"].gauges[Fact.RUNNING] == 1.0
+        direct.close()
+    assert seen[1].counters[Fact.ARRIVED] == 30.0
+    assert seen[1].gauges[Fact.HELD] == 7.0
+    assert silence(seen[1], 60.0) == ""
+    assert "scrape failed" in silence(seen[2], 60.0)
