@@ -109,8 +109,8 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class PoolEffect:
-    """Memory of one pool: samples of the last window, values as last read, trials, absents in a row, until when levers
-    are passed over, and undos."""
+    """Memory of one pool: samples of the last window, values at the last move of each lever, trials, absents in a row,
+    until when levers are passed over, and undos."""
 
     samples: tuple[Sample, ...] = ()
     values: Values = field(default_factory=dict)
@@ -172,10 +172,15 @@ def watch(seen: Seen, state: PoolEffect) -> tuple[PoolEffect, tuple[Finding, ...
             trials[lever] = kept
         else:
             found.append(finding)
-    for lever, ours in _moves(seen, state).items():
-        if not ours:
+    moves = _moves(seen, state)
+    for lever in moves:
+        if lever in seen.foreign:
             trials.pop(lever, None)
-        elif lever in trials and trials[lever].settled is None and _onward(seen, state, trials[lever], lever):
+        elif (
+            lever in trials
+            and trials[lever].settled is None
+            and _onward(moves[lever], state, trials[lever], lever, seen)
+        ):
             trials[lever] = replace(trials[lever], moved=seen.at)
         else:
             # What was seen until the last tick is what was before: this tick's reading may have the action in it.
@@ -183,7 +188,8 @@ def watch(seen: Seen, state: PoolEffect) -> tuple[PoolEffect, tuple[Finding, ...
             trials.pop(lever, None)
             if before is not None:
                 trials[lever] = Trial(seen.at, seen.at, state.values, before)
-    after = replace(state, samples=samples, values=seen.values, trials=trials)
+    values = {one: v if one in moves else state.values.get(one, v) for one, v in seen.values.items()}
+    after = replace(state, samples=samples, values=values, trials=trials)
     return _conclude(after, found, seen, state.trials), tuple(found)
 
 
@@ -311,21 +317,30 @@ def _relieved(lever: Lever, values: Values, seen: Seen) -> float:
     return seen.relief(lever, values.get(lever, {}))
 
 
-def _moves(seen: Seen, state: PoolEffect) -> dict[Lever, bool]:
-    """Levers of which a value moved since the last tick, and whether it was our hand. Those of replicas give no relief;
-    what they do shows in what is carried."""
+def _moves(seen: Seen, state: PoolEffect) -> dict[Lever, float]:
+    """Levers that moved since their last move, and by what. Caps follow their tenants at every tick; a move is what
+    changes the relief by as much as can be looked for, all at once or little by little. Levers of single replicas give
+    no relief; what they do shows in what is carried."""
     out = {}
     for lever, now in seen.values.items():
         before = state.values.get(lever)
-        if before is not None and before != now and any(before.get(m, v) != v for m, v in now.items()):
-            out[lever] = lever not in seen.foreign
+        if before is not None and before != now:
+            moved = _way(lever, before, now, seen)
+            if moved and (lever is Lever.REPLICAS or abs(moved) >= SEEN):
+                out[lever] = moved
     return out
 
 
-def _onward(seen: Seen, state: PoolEffect, trial: Trial, lever: Lever) -> bool:
+def _way(lever: Lever, before: Mapping[str, float], after: Mapping[str, float], seen: Seen) -> float:
+    """By how much a lever moved in the protective direction: replicas, or relief at the demand of now."""
+    if lever is Lever.REPLICAS:
+        return math.fsum(after.values()) - math.fsum(before.values())
+    return seen.relief(lever, after) - seen.relief(lever, before)
+
+
+def _onward(moved: float, state: PoolEffect, trial: Trial, lever: Lever, seen: Seen) -> bool:
     """Whether the lever goes on in the direction in which the trial began: then it is one action."""
-    began, last, now = trial.before.get(lever, {}), state.values.get(lever, {}), seen.values[lever]
-    return all((last[m] - v) * (now.get(m, last[m]) - last[m]) >= 0 for m, v in began.items() if m in last)
+    return moved * _way(lever, trial.before.get(lever, {}), state.values.get(lever, {}), seen) >= 0
 
 
 def _conclude(
