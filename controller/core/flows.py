@@ -84,8 +84,9 @@ def _admitted(j: Judge) -> Reading:
 
 def _offered(j: Judge) -> Reading:
     """Requests offered per second, each once: counted arrivals without the retries among them, else what ended plus the
-    change of what is in flight. `hi` counts every attempt. Where nobody tells a retry from a first attempt, it is the
-    value too, and `lo` is what is left if everyone who was failed or refused has come again within the window."""
+    change of what is in flight. `hi` counts every attempt. Where nobody tells a retry from a first attempt, that is the
+    value, and `lo` is what is left if everyone who was failed or refused has come again within the window. A bound that
+    is the value is left out."""
     arrived = j.count(Fact.ARRIVED)
     if arrived.value is not None and Fact.ARRIVED in j.sums:
         return _unique(j, arrived)
@@ -103,7 +104,7 @@ def _offered(j: Judge) -> Reading:
         # Who was refused at the gateway, or still waits there, did not come this far.
         note = arrived.note or "the gateway did not tell who came"
         return Reading(State.PARTIAL, value, least, None, window=j.covered, source=source, note=note)
-    return Reading(finished.state, value, min(least, value), value, window=j.covered, source=source)
+    return Reading(finished.state, value, _other(least, value), window=j.covered, source=source)
 
 
 def _unique(j: Judge, arrived: Reading) -> Reading:
@@ -117,9 +118,14 @@ def _unique(j: Judge, arrived: Reading) -> Reading:
         failed = sum(j.count(fact).value or 0.0 for fact in (*LOST, Fact.ABORTED))
         value, least = every, max(0.0, every - failed)
     return Reading(
-        arrived.state, value / seconds, least / seconds, every / seconds, value, arrived.age, seconds, arrived.source,
-        arrived.note,
+        arrived.state, value / seconds, _other(least / seconds, value / seconds),
+        _other(every / seconds, value / seconds), value, arrived.age, seconds, arrived.source, arrived.note,
     )  # fmt: skip
+
+
+def _other(bound: float, value: float) -> float | None:
+    """A bound that says more than the value: a large fleet's ledger keeps each."""
+    return bound if bound != value else None
 
 
 def _growth(j: Judge) -> float:

@@ -90,6 +90,6 @@ def _reading(j: Judge, rate: _Rate, own: Mapping[Fact, float]) -> Reading:
         count, most = max(0.0, count - again), count / rate.seconds
     value = count / rate.seconds
     return Reading(
-        rate.state, value, None if most is None else value, most, count, j.age_of(rate.fact), rate.seconds,
+        rate.state, value, None, most, count, j.age_of(rate.fact), rate.seconds,
         rate.source, rate.note,
     )  # fmt: skip

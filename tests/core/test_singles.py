@@ -215,10 +215,10 @@ def offered(**more: float) -> PoolReadings:
 
 def test_retries_that_are_counted_are_no_demand() -> None:
     reading = offered(retries=15.0, rejected=20.0).get(Signal.OFFERED_RATE)
-    assert (reading.value, reading.lo, reading.hi) == (3.0, 3.0, 4.0)
+    assert (reading.value, reading.lo, reading.hi) == (3.0, None, 4.0)
     assert offered(retries=15.0).get(Signal.RETRY_SHARE).value == 0.25
 
 
 def test_where_nobody_counts_them_each_failure_may_have_come_again_once() -> None:
     reading = offered(rejected=20.0, errors=5.0, timeouts=5.0).get(Signal.OFFERED_RATE)
-    assert (reading.value, reading.lo, reading.hi) == (4.0, 2.0, 4.0)
+    assert (reading.value, reading.lo, reading.hi) == (4.0, 2.0, None)
