@@ -292,7 +292,7 @@ def _troubles() -> list[Case]:
             "half-lost", "Half the fleet lost",
             "Half of the nodes are reclaimed and no others are to be had for 14 minutes; what three tenants were"
             " promised is more than what is left.",
-            lost, tenants={"acme": 15_000, "birch": 10_000, "cedar": 5000},
+            lost, tenants={"acme": 21_000, "birch": 14_000, "cedar": 7000},
         ),
         Case(
             "blind", "Metrics outage at a flash",
