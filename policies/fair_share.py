@@ -1,18 +1,21 @@
 """Fair share: tenant caps that stand before an overload, and max-min under one.
 
-    standing:   cap = max( guarantee, peak · p99 of its own use, what it uses now + what is spare )
+    standing:   cap = max( guarantee, peak · p99 of its own use, what it uses now + 0.6 · what is spare )
     shortfall:  cap = min( standing, max( guarantee, weight · L + unused ) ),    unused = max( 0, weight · L - demand )
                 L from  Σ min( demand, max( guarantee, weight · L ) ) = S
                 S = max( what the pool carries at rho* less demand without a tenant, demand of tenants - left )
 
 Demand is in replica-equivalents, a cap in tokens/s: one of the former is ``Estimate.unit_tokens`` of the latter. A
-standing cap is there when the flood begins: a tenant alone cannot take more than what is spare or twice what it takes
-on its busiest days. Under shortfall (``Brief.left``) the water level L divides what is carried (``policies.maxmin``):
-who asks for less than its part is not capped below it, and what it leaves goes to the others; its own cap is higher by
-as much, because demand is a mean over a window and the next minute may be above it. Guarantees come first.
-They are cut, in proportion, only when those who ask for them are promised more than there is. Demand without a tenant
-has a part like a tenant of weight 1; nobody can cap it. No cap is below a small part of the pool, whatever is asked:
-a starved tenant would be worse than an overload by as little.
+standing cap is there when the flood begins: a tenant alone cannot take more at once than most of what is spare, or
+twice what it takes on its busiest days. The rest is for the others' fluctuations, and who still grows gets most of it
+at the next tick.
+
+Under shortfall (``Brief.left``) the water level L divides what is carried (``policies.maxmin``): who asks for less than
+its part is not capped below it, and what it leaves goes to the others. Its own cap is higher by as much, because demand
+is a mean over a window and the next minute may be above it. Guarantees come first; they are cut, in proportion, only
+when those who ask for them are promised more than there is. Demand without a tenant has a part like a tenant of weight
+1, and nobody can cap it. No cap is below a small part of the pool, whatever is asked: a starved tenant would be worse
+than an overload by as little.
 
 AIMD trim of the level: at most ``trim`` either way, one cut per ``pause`` while requests wait longer than the target,
 and back additively, only while somebody uses its cap. It moves no guarantee, and relief never exceeds what is left.
@@ -80,6 +83,13 @@ class FairShare:
         """Parameters of the fair-share policy."""
 
         peak: float = param("standing cap, in multiples of the p99 of the tenant's own use", 2.0, ge=1)
+        spare: float = param(
+            "share of what the pool has spare that one tenant may take until the next tick",
+            0.6,
+            unit=Unit.RATIO,
+            ge=0,
+            le=1,
+        )
         memory: float = param(
             "time above it in which the learned p99 rises by an e-fold", 3600.0, unit=Unit.DURATION, gt=0
         )
@@ -219,7 +229,7 @@ class FairShare:
         config = self.config
         part = _part(rules, case.weights, case.supply)
         known = config.peak * use.p99 if use.seen >= config.newcomer else max(config.peak * use.p99, part)
-        cap = max(rules.guarantee, known, demand + case.spare, config.least * part)
+        cap = max(rules.guarantee, known, demand + config.spare * case.spare, config.least * part)
         if abs(cap - current) <= config.hysteresis * current and current >= max(rules.guarantee, demand):
             return current
         return cap
