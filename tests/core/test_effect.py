@@ -164,6 +164,23 @@ def test_a_lever_that_ramps_is_one_action_and_judged_at_its_end() -> None:
     assert plant.findings[0].realised == pytest.approx(3.0)
 
 
+def test_caps_that_follow_their_tenants_a_little_at_every_tick_are_judged_all_the_same() -> None:
+    plant = Plant(works=0.0).run(240)
+    for tick in range(16):
+        plant.run(TICK, cap=7.0 + 0.02 * (tick % 3))
+
+    assert plant.verdicts == [Verdict.ABSENT]
+
+
+def test_what_moves_little_by_little_is_an_action_too() -> None:
+    plant = Plant(works=1.0, waiting=900.0).run(240)
+    for tick in range(1, 61):
+        plant.run(TICK, cap=10.0 - 0.05 * tick)
+    plant.run(300)
+
+    assert plant.verdicts == [Verdict.CONFIRMED]
+
+
 def test_missing_data_concludes_nothing() -> None:
     plant = Plant(works=0.0).run(240)
     seen = Seen(plant.at, None, by_lever({**plant.values, CAP: 5.0}), RULES, 60.0, promised)
