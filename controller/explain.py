@@ -48,6 +48,15 @@ _TELLING: dict[Why, tuple[str, ...]] = {
     Why.BACKLOG: ("waiting", "backlog", "need", "serving"),
     Why.TRIM: ("trim", "need", "serving"),
     Why.WORK_WAITING: ("waiting",),
+    Why.STANDING_CAP: ("demand", "p99", "spare", "guarantee"),
+    Why.FAIR_SHARE: ("demand", "level", "guarantee", "trim"),
+    Why.GUARANTEE_INFEASIBLE: ("guarantee", "demand"),
+    Why.OPERATING_POINT: ("unit_sequences", "aim", "trim"),
+    Why.PROMPT_FITS: ("kv_tokens", "cut"),
+    Why.OUT_OF_MEMORY: ("oom_restarts", "cut", "kv_tokens"),
+    Why.SHORTFALL: ("left", "consenting", "need"),
+    Why.CARRIED: ("left", "consenting", "need"),
+    Why.NO_ROOM: ("left", "consenting", "need"),
 }
 
 
