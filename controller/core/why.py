@@ -112,7 +112,7 @@ SENTENCE: dict[Why, str] = {
     Why.PROBE: "a little traffic shows whether this replica is well again",
     Why.WELL_AGAIN: "this replica has shown that it is well again",
     Why.FLEET_SLOW: "too many replicas look bad at once, so none is taken out",
-    Why.STANDING_CAP: "the standing cap of the tenant: its guarantee, twice its own busiest use, or most of what is spare",
+    Why.STANDING_CAP: "the tenant's standing cap: its guarantee, twice its busiest use, or most of what is spare",
     Why.FAIR_SHARE: "demand is above what the pool carries, and this is the tenant's fair share of it",
     Why.GUARANTEE_INFEASIBLE: "the guarantees together are more than the pool carries, so each is cut in proportion",
     Why.OPERATING_POINT: "it is what one replica holds at its operating point, and a little more",
