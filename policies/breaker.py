@@ -190,12 +190,12 @@ class Breaker:
             one = replace(one, restarts=told.restarts)
         if told.paced is None or told.slowness is None or told.paced.end <= one.judged + 1e-6:
             return one
-        kept, new = one.tokens * math.exp(-(told.paced.end - one.judged) / MEMORY), max(told.samples, 1.0)
+        end = told.paced.end
+        kept, new = one.tokens * math.exp(-(end - one.judged) / MEMORY), max(told.samples, 1.0)
         mean = (kept * one.slowness + new * told.slowness) / (kept + new)
-        one = replace(one, slowness=mean, tokens=kept + new, judged=told.paced.end)
-        if told.slowness < math.sqrt(self.config.slow_ratio):
-            return replace(one, slow=0)
-        return replace(one, slow=one.slow + 1, slow_from=one.slow_from if one.slow else told.paced.end)
+        slow = one.slow + 1 if told.slowness >= math.sqrt(self.config.slow_ratio) else 0
+        begun = end if slow == 1 else one.slow_from
+        return replace(one, slow=slow, slow_from=begun, slowness=mean, tokens=kept + new, judged=end)
 
     def _verdict(self, one: Health, verdict: Verdict, tick: Tick) -> Why | None:
         """Why this replica, in rotation, should be out. None when it should not."""

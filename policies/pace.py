@@ -10,7 +10,7 @@ always compared like that. What all replicas share (a model that is wrong in sca
 cancels out in the comparison with the median.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
@@ -22,14 +22,15 @@ from controller.core.signals import Signal
 SIMILAR = 0.35  # share by which batches may differ from the median's and still be compared without a model
 LEAST_ITL = 20.0  # gaps between tokens that make a mean
 LEAST_TTFT = 20.0  # first tokens that make a mean; their spread is that of prompts
-LEAST_TPOT = 5.0
+LEAST_TPOT = 5.0  # requests that make one; and gaps that tell how a probe fares
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
     """One replica now. `own` is seconds per token over what the model says for its batch, or seconds per token where
     there is no model; `raw` seconds per token; `first` mean seconds to the first token, None when too few; `read` when
-    its sample was taken, unix seconds; `since` when the data behind it begins; `samples` gaps between tokens."""
+    its sample was taken, unix seconds; `since` when the data behind it begins; `samples` gaps between tokens, and
+    whether they are `enough` to judge who is in full rotation."""
 
     own: float
     raw: float
@@ -38,6 +39,7 @@ class Pace:
     read: float
     since: float
     samples: float
+    enough: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,12 @@ class Against:
     first: float | None
 
 
-def paces(view: View, *, least: float = LEAST_ITL) -> dict[str, Pace]:
-    """The pace of every replica that told enough: usable latencies of at least `least` gaps between tokens."""
+def paces(view: View) -> dict[str, Pace]:
+    """The pace of every replica that told any: usable latencies of at least a few tokens."""
     modelled = known(view)
     found: dict[str, Pace] = {}
     for name, scope in sorted(view.pool.replicas.items()):
-        latency = _per_token(scope, least)
+        latency, least = _per_token(scope)
         if latency is None or latency.value is None:
             continue
         batch = _batch(scope, latency)
@@ -66,7 +68,10 @@ def paces(view: View, *, least: float = LEAST_ITL) -> dict[str, Pace]:
         first = scope.latency(Signal.TTFT, "mean")
         few = first.usable is None or (first.count or 0.0) < LEAST_TTFT
         since = read - (latency.window or 0.0)
-        found[name] = Pace(own, latency.value, batch, None if few else first.usable, read, since, latency.count or 0.0)
+        count = latency.count or 0.0
+        found[name] = Pace(
+            own, latency.value, batch, None if few else first.usable, read, since, count, count >= least
+        )  # fmt: skip
     return found
 
 
@@ -76,32 +81,39 @@ def known(view: View) -> bool:
     return evidence.get("step_base", 0.0) + evidence.get("step_each", 0.0) > 0
 
 
-def against(name: str, found: Mapping[str, Pace], peers: Collection[str], *, modelled: bool) -> Against | None:
-    """The replica against the median of those of `peers` that told their pace. With one peer the model must agree, else
-    nobody could say which of the two is slow. None when there is nobody to compare with."""
-    mine = found.get(name)
-    others = [found[peer] for peer in sorted(peers) if peer in found and peer != name]
-    if mine is None or not others:
+def against(mine: Pace, peers: Iterable[Pace], *, modelled: bool) -> Against | None:
+    """A replica against the median of its peers, itself left out. With one peer the model must agree, else nobody could
+    say which of the two is slow. None when there is nobody to compare with."""
+    others = [one for one in peers if one is not mine]
+    if not others:
         return None
     if not modelled:
         others = _similar(mine, others)
         if not others:
             return None
-    usual = median(one.own for one in others)
+    usual = median([one.own for one in others])
     if modelled and len(others) == 1:
         usual = max(usual, 1.0)
+    return Against(mine.own / usual, mine.raw / median([one.raw for one in others]), _first(mine, others))
+
+
+def _first(mine: Pace, others: list[Pace]) -> float | None:
+    """First tokens against those of at least two peers with a like batch."""
+    if mine.first is None:
+        return None
     firsts = [one.first for one in _similar(mine, others) if one.first is not None]
-    first = mine.first / median(firsts) if mine.first is not None and len(firsts) > 1 and median(firsts) > 0 else None
-    return Against(mine.own / usual, mine.raw / median(one.raw for one in others), first)
+    usual = median(firsts) if len(firsts) > 1 else 0.0
+    return mine.first / usual if usual > 0 else None
 
 
-def _per_token(scope: Scope, least: float) -> Reading | None:
-    """Seconds per token. Where the engine tells no gaps, the mean of whole requests, of which fewer are enough."""
-    for signal, enough in ((Signal.ITL, least), (Signal.TPOT, min(least, LEAST_TPOT))):
+def _per_token(scope: Scope) -> tuple[Reading | None, float]:
+    """Seconds per token, and how many samples are enough. Where the engine tells no gaps, the mean of whole requests,
+    of which fewer are enough."""
+    for signal, enough in ((Signal.ITL, LEAST_ITL), (Signal.TPOT, LEAST_TPOT)):
         reading = scope.latency(signal, "mean")
-        if reading.usable is not None and reading.value and (reading.count or 0.0) >= enough:
-            return reading
-    return None
+        if reading.usable is not None and reading.value and (reading.count or 0.0) >= LEAST_TPOT:
+            return reading, enough
+    return None, 0.0
 
 
 def _batch(scope: Scope, latency: Reading) -> float | None:

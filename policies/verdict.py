@@ -29,7 +29,6 @@ FULL = 0.25  # waiting per running request at which an engine may be refusing, w
 RAISE = 1.25  # what late first tokens may make of a slowness that tokens show
 ALONE = 0.5  # what they count for alone
 SOON = 0.5  # share of a promise on the first token within which none is slow
-LEAST_PROBE = 5.0  # gaps between tokens that tell how a probe fares
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +80,8 @@ class Verdict:
 
     def since(self, moment: float) -> "Verdict":
         """The same without what is mostly about the time before `moment`, unix seconds."""
+        if moment <= 0:
+            return self  # it was never out
         said = self
         if self.paced is not None and not self.paced.within(moment):
             said = replace(said, ratio=None, raw=None, first=None, paced=None)
@@ -94,8 +95,9 @@ def verdicts(
 ) -> dict[str, Verdict]:
     """Of each of `names`; `serving` are those in full rotation, against whom all are compared."""
     found = pace.paces(view)
-    probes = {**pace.paces(view, least=LEAST_PROBE), **found}
     modelled = pace.known(view)
+    peers = [found[name] for name in sorted(serving) if name in found and found[name].enough]
+    full = set(serving)
     soon = SOON * min((o.target for o in objectives if o.signal is Signal.TTFT), default=0.0)
     ends = {name: ended(scope) for name, scope in view.pool.replicas.items()}
     all_failed = sum(share * count for share, count in ends.values())
@@ -106,16 +108,14 @@ def verdicts(
         if scope is None:
             out[name] = Verdict(heard=False)
             continue
-        # What is out gets few requests, so less must be enough to judge it by.
-        mine = found if name in serving else probes
-        told = pace.against(name, {**found, **({name: mine[name]} if name in mine else {})}, serving, modelled=modelled)
+        mine = found.get(name)
+        if mine is not None and name in full and not mine.enough:
+            mine = None  # what is out gets few requests, so that less must be enough to judge it by
+        told = pace.against(mine, peers, modelled=modelled) if mine is not None else None
         share, count = ends[name]
         others = all_ended - count
-        out[name] = _verdict(scope, told, mine.get(name), soon)
-        if count:
-            rest = max(0.0, all_failed - share * count) / others if others > 0 else 0.0
-            span = _span(view.tick.at, scope.get(Signal.ERROR_RATIO))
-            out[name] = replace(out[name], errors=share, ended=count, counted=span, rest=rest)
+        rest = max(0.0, all_failed - share * count) / others if others > 0 else 0.0
+        out[name] = _verdict(view.tick.at, scope, told, mine, soon, share, count, rest)
     return out
 
 
@@ -134,10 +134,15 @@ def _full(scope: Scope) -> bool:
 
 def fleet_pace(view: View, serving: Collection[str]) -> Mapping[str, float]:
     """Step time over what the model says, by replica of `serving`; empty where there is no model."""
-    return {name: one.own for name, one in pace.paces(view).items() if name in serving} if pace.known(view) else {}
+    if not pace.known(view):
+        return {}
+    return {name: one.own for name, one in pace.paces(view).items() if one.enough and name in serving}
 
 
-def _verdict(scope: Scope, told: pace.Against | None, mine: pace.Pace | None, soon: float) -> Verdict:
+def _verdict(
+    now: float, scope: Scope, told: pace.Against | None, mine: pace.Pace | None, soon: float, share: float,
+    count: float, rest: float,
+) -> Verdict:  # fmt: skip
     heard = any(
         scope.get(signal).usable is not None for signal in (Signal.RUNNING, Signal.QUEUE_DEPTH, Signal.KV_USAGE)
     )
@@ -150,6 +155,10 @@ def _verdict(scope: Scope, told: pace.Against | None, mine: pace.Pace | None, so
         first,
         Span(mine.since, mine.read) if mine is not None else None,
         mine.samples if mine is not None else 0.0,
+        share if count else None,
+        count,
+        _span(now, scope.get(Signal.ERROR_RATIO)) if count else None,
+        rest,
         stuck=bool(scope.get(Signal.STUCK).usable),
         faulty=bool(scope.get(Signal.XID_ERRORS).usable),
         restarts=sum(known) if known else None,

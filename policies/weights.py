@@ -232,7 +232,7 @@ class Weights:
 
     def _ratios(self, view: View) -> dict[str, float]:
         """ln(pace / median) of the replicas that can be compared."""
-        found = paces(view)
+        found = {name: one for name, one in paces(view).items() if one.enough}
         if not known(view) and found:
             usual = median(one.batch for one in found.values())
             found = {n: one for n, one in found.items() if abs(one.batch - usual) <= SIMILAR * max(one.batch, usual)}
