@@ -64,7 +64,7 @@ def test_members_are_those_that_the_config_knows() -> None:
     members = {one.lever: one.members for one in pool.levers}
 
     assert [one.lever for one in pool.levers] == [
-        Lever.REPLICAS, Lever.WEIGHT, Lever.BREAKER, Lever.TENANT_CAP, Lever.ADMISSION, Lever.DOWNGRADE
+        Lever.REPLICAS, Lever.WEIGHT, Lever.BREAKER, Lever.TENANT_CAP, Lever.DOWNGRADE, Lever.ADMISSION
     ]  # fmt: skip
     assert members[Lever.REPLICAS] == ("",)
     assert members[Lever.TENANT_CAP] == ("assistant", "batch", "search")
