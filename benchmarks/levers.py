@@ -90,13 +90,18 @@ class Fleet:
     def snapshot(self) -> Snapshot:
         """The next tick."""
         at = START + self.number * INTERVAL
-        pools = {name: self._readings(name, at) for name in sorted(self._load)}
+        pools = {name: self._readings(name, at) for name in self.pools}
         self._members = seen(self._rules, pools, self._members)
         fixed = [target for pool in self._rules.pools for target in pool.targets]
         targets = {target: self._state(target) for target in (*fixed, *self._members)}
         made = Snapshot(Tick(self.number, at, INTERVAL if self.number else None), pools, targets)
         self.number += 1
         return made
+
+    @property
+    def pools(self) -> list[str]:
+        """Their names, sorted."""
+        return sorted(self._load)
 
     def take(self, plan: Plan) -> None:
         """The targets take what was sent."""

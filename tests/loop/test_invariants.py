@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.levers import SMALL, Controller, Fleet, Size, broken, config
+from benchmarks.levers import INTERVAL, SMALL, Controller, Fleet, Size, broken, config
 from controller.core import group
 from controller.core.model import Decision, Lever, Plan, PoolReadings, Snapshot
 from controller.core.reading import Reading, State
@@ -63,8 +63,17 @@ def live(life: Life) -> list[tuple[Snapshot, Plan, str]]:
     """Every tick of a life: what was seen, what was decided, and the fault of that tick."""
     fleet, controller = Fleet(SIZE, CONFIG, seed=life.seed, busy=life.busy), Controller(CONFIG)
     out = []
+    back: dict[str, float] = {}
     for fault in life.faults:
         snapshot = damaged(fleet.snapshot(), fault)
+        broken_off = set(fleet.pools) if fault == "gone" else {min(fleet.pools)} if fault else set()
+        back.update(dict.fromkeys(broken_off, snapshot.tick.at + INTERVAL))
+        # As the meter tells it: after a gap the windows fill anew.
+        pools = {
+            name: one if name in broken_off or name not in back else replace(one, filled_since=back[name])
+            for name, one in snapshot.pools.items()
+        }
+        snapshot = replace(snapshot, pools=pools)
         plan = controller.plan(snapshot)
         fleet.take(plan)
         out.append((snapshot, plan, fault))
