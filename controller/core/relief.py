@@ -13,7 +13,8 @@ from controller.core.model import Decision, Lever, Snapshot, Target, TargetState
 from controller.core.ports import Balance, Estimate
 from controller.core.rules import LeverRules, PoolRules
 
-RHO = 0.95  # share of what is carried that may be in use; above it queues grow
+FEW, MANY = 0.8, 0.98  # share of what is carried that may be in use: of few sequences, and of very many
+UNKNOWN = 0.95  # while nobody knows how many there are
 OUT = 0.5  # factor of a breaker below which a replica carries nothing that counts
 _UNREAD = TargetState(accepted=None)
 
@@ -22,11 +23,7 @@ def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Kno
     """Supply and demand of a pool now, with what other pools send here from this tick on, not yet in any reading."""
     owner = snapshot.targets.get(Target(pool.pool, Lever.REPLICAS), _UNREAD)
     serving = estimate.evidence.get("serving", owner.ready or owner.accepted or 0.0)
-    out = sum(
-        1 for name in _readings(pool, snapshot)
-        if (held := snapshot.targets.get(Target(pool.pool, Lever.BREAKER, name))) is not None
-        and held.accepted is not None and held.accepted < OUT
-    )  # fmt: skip
+    out = _out(pool, snapshot) if any(one.lever is Lever.BREAKER for one in pool.levers) else 0
     accepted = owner.accepted or 0.0
     room, exchange = known.receivers(pool, estimate)
     return Balance(
@@ -41,9 +38,27 @@ def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Kno
     )
 
 
-def wanted(balance: Balance) -> float:
+def _out(pool: PoolRules, snapshot: Snapshot) -> int:
+    """How many of the replicas that are seen a breaker holds out of rotation."""
+    readings = snapshot.pools.get(pool.pool)
+    held = (
+        snapshot.targets.get(Target(pool.pool, Lever.BREAKER, name), _UNREAD).accepted
+        for name in (readings.replicas if readings is not None else ())
+    )
+    return sum(1 for factor in held if factor is not None and factor < OUT)
+
+
+def usable(carried: float, estimate: Estimate) -> float:
+    """What may be in use of what is carried without a queue that grows: the square-root rule of staffing, 1 - 1/sqrt(k)
+    with k sequences. A burst that drowns one replica is lost in the noise of fifty."""
+    if not estimate.unit_sequences or carried <= 0:
+        return UNKNOWN * carried
+    return carried * min(max(1.0 - 1.0 / math.sqrt(carried * estimate.unit_sequences), FEW), MANY)
+
+
+def wanted(balance: Balance, estimate: Estimate) -> float:
     """Demand that serving capacity does not carry, replica-equivalents."""
-    return max(0.0, balance.demand - RHO * balance.carried)
+    return max(0.0, balance.demand - usable(balance.carried, estimate))
 
 
 def given(rules: LeverRules, finals: Mapping[str, float], pool: PoolRules, estimate: Estimate, now: Balance) -> float:
@@ -89,11 +104,6 @@ def _consents(one: object) -> bool:
     return bool(getattr(one, "consents", False))
 
 
-def _readings(pool: PoolRules, snapshot: Snapshot) -> list[str]:
-    readings = snapshot.pools.get(pool.pool)
-    return sorted(readings.replicas) if readings is not None else []
-
-
 class Known:
     """What is known of all pools while one tick is decided, pool by pool: their estimates and what they have left, so
     that who sends work elsewhere sees how much fits there, and who receives it has it in its demand."""
@@ -119,7 +129,7 @@ class Known:
                 if not there.unit_rate and (there.offered is None or there.offered > 0):
                     continue
                 serving = there.evidence.get("serving", 0.0)
-                room[name] = max(0.0, RHO * serving - (there.demand or 0.0) - self.charged(name))
+                room[name] = max(0.0, usable(serving, there) - (there.demand or 0.0) - self.charged(name))
                 exchange[name] = estimate.unit_rate / there.unit_rate if there.unit_rate else 1.0
         return room, exchange
 
@@ -135,6 +145,8 @@ class Known:
 def senders_first(pools: tuple[PoolRules, ...]) -> list[PoolRules]:
     """By name, but who sends work elsewhere comes before who receives it. The config refuses circles; in one, the order
     is by name."""
+    if not any(one.lever is Lever.DOWNGRADE for pool in pools for one in pool.levers):
+        return sorted(pools, key=lambda p: p.pool)
     depth: dict[str, int] = {}
     receivers = {p.pool: [n for r in p.levers if r.lever is Lever.DOWNGRADE for n in r.members] for p in pools}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from controller.core.model import Lever, Mode, Target
 from controller.core.ports import Limits
@@ -73,7 +74,7 @@ def neutral(lever: LeverRules) -> float | None:
     return 1.0 if lever.lever in PER_REPLICA else lever.limits.max
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PoolRules:
     """One pool: its objectives, its levers in the order of the ladder, what a replica weighs in budgets, its tenants
     and request classes. `targets` are those that are known beforehand; replicas come and go."""
@@ -86,6 +87,17 @@ class PoolRules:
     window: float = 60.0
     tenants: Mapping[str, TenantRules] = field(default_factory=dict)
     classes: Mapping[str, ClassRules] = field(default_factory=dict)
+
+    def of_lever(self, lever: Lever) -> tuple[Target, ...]:
+        """Targets of a lever that are known beforehand, sorted."""
+        return self._by_lever.get(lever, ())
+
+    @cached_property
+    def _by_lever(self) -> dict[Lever, tuple[Target, ...]]:
+        found: dict[Lever, list[Target]] = {}
+        for target in sorted(self.targets):
+            found.setdefault(target.lever, []).append(target)
+        return {lever: tuple(targets) for lever, targets in found.items()}
 
     def of(self, target: Target) -> LeverRules:
         return next(rules for rules in self.levers if rules.lever == target.lever)

@@ -123,8 +123,8 @@ def test_the_next_lever_is_asked_only_for_what_the_one_before_left() -> None:
 
     told = Told([rules], values, {"big": SHORT}, at_rest(rules))
 
-    assert told.left("big/tenant_cap") == pytest.approx(12.0 - 0.95 * 10.0)
-    assert told.left("big/downgrade") == pytest.approx(12.0 - 0.95 * 10.0 - 1.0)  # ann is cut from 8 to 7
+    assert told.left("big/tenant_cap") == pytest.approx(12.0 - 9.5)
+    assert told.left("big/downgrade") == pytest.approx(12.0 - 9.5 - 1.0)  # ann is cut from 8 to 7
 
 
 def test_the_ladder_is_the_users() -> None:
