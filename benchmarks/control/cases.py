@@ -90,7 +90,7 @@ def flash(
     """A crowd: up within two minutes, there for eight."""
     shape = {"kind": "flash", "at": f"{FLASH_AT}m", "rise": "2m", "hold": "8m", "fall": "2m", "factor": factor}
     stream = {**web(5.2, [shape]), **asked(sheddable, retry)}
-    return _chat(minutes, stream, replicas=9, events=[("flash", FLASH_AT, FLASH_END)], **more)
+    return _chat(minutes, stream, replicas=8, events=[("flash", FLASH_AT, FLASH_END)], **more)
 
 
 def _chat(

@@ -198,11 +198,10 @@ def _tenants(verdicts: Verdicts, chosen: NDArray[np.bool_]) -> dict[str, Counted
 
 
 def _breaks(world: World, start: float) -> tuple[tuple[float, str, float, float], ...]:
-    levers = (Lever.WEIGHT, Lever.BREAKER)
     moves = [
         (round(move.at - start, 3), move.target.member, move.before, move.after)
         for move in world.moves()
-        if move.target.lever in levers
+        if move.target.lever is Lever.BREAKER
     ]
     return tuple(moves[:KEPT_BREAKS])
 

@@ -80,8 +80,8 @@ class Within:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What is kept of a run. `replicas` by pool are (seconds after the start, paid for, ready); `offered` requests/s
-    and `attained` by minute; `tenants` what became of each tenant's requests; `breaks` are moves of weights and
-    breakers (seconds, replica, before, after); `floor` the least share of an event that had to be shed, None where it
+    and `attained` by minute; `tenants` what became of each tenant's requests; `breaks` are moves of breakers
+    (seconds, replica, before, after); `floor` the least share of an event that had to be shed, None where it
     is not asked for; `margin` or replicas of a search in `settings`; `cpu` seconds that it took."""
 
     seconds: float
