@@ -1,30 +1,69 @@
 """Capacity: feed-forward on demand, with a slow trim from measured latency. The main law for replicas.
 
-    need = (max(demand, forecast) * (1 + margin) + backlog) / rho * exp(trim)
+    load = max(demand now, demand ahead) * (1 + margin) * (1 + spread * noise)
+    need = (load + backlog) / rho * exp(trim), rounded up, + spare
 
-Demand and forecast are replica-equivalents at the horizon of the measured cold start; rho leaves room for variation;
-margin comes from a burning error budget. The trim integrates ln(latency / target), slowly and within bounds, and only
-while nothing is pending: it corrects a model that is wrong in a way kappa cannot see. Because the need is absolute,
-capacity that was asked for and is still on its way is not asked for twice.
+Demand now is without its noise and demand ahead an upper quantile, in replica-equivalents, at the horizon of the
+measured cold start. What demand jumps by from one reading to the next (noise) is kept in hand: few requests and bursts
+need more room than many even ones, as in square-root staffing. rho leaves the rest. margin comes from a burning error
+budget. The trim integrates ln(latency / target), slowly and within bounds, while nothing is pending and no other lever
+relieves: it corrects a model that is wrong in a way that kappa cannot see. Because the need is absolute, capacity that
+was asked for and is still on its way is not asked for twice.
 
 Use it where the engine tells tokens and inter-token latency; it also runs, more coarsely, on queue and KV alone.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from controller.core import timetable
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.params import Unit, param
-from controller.core.ports import Brief, View
+from controller.core.ports import Brief, Estimate, View
 from controller.core.reading import State
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
 
-PASSING = 0.5  # share of the tightest promised wait; who waits no longer is between two steps of the engine
-UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
 CLAMP = 1.5  # ln(latency/target) beyond this says no more than "far too slow"
+LONGEST = 3600.0  # seconds between two tries to get capacity that does not come
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Replicas that are wanted at some times of the week, whatever the load."""
+
+    replicas: float = param("replicas that are there at least", gt=0)
+    begin: str = param("when they must be warm: a time of day, 08:30")
+    end: str = param("until when; not after the begin means the next day")
+    days: str = param("`daily`, or days of the week: `mon-fri`, `sat,sun`", "daily")
+    zone: str = param("offset of these times from UTC, without daylight saving: `UTC`, `+02:00`", "UTC")
+
+    def __post_init__(self) -> None:
+        for name, parse in (("begin", timetable.of_day), ("end", timetable.of_day), ("days", timetable.days),
+                            ("zone", timetable.offset)):  # fmt: skip
+            try:
+                parse(getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+
+    def at(self, now: float, early: float) -> float:
+        """Replicas at `now` (unix seconds), when they take `early` seconds to come; 0 outside its times."""
+        begin, end = timetable.of_day(self.begin), timetable.of_day(self.end)
+        inside = timetable.within(now, timetable.days(self.days), begin, end, timetable.offset(self.zone), early)
+        return self.replicas if inside else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """Capacity that does not come: `since` when no replica has come although more were asked for, `serving` how many
+    there were then; `tries` how often it was given up, and `again` when it is asked for next, unix seconds."""
+
+    since: float
+    serving: float
+    tries: int = 0
+    again: float | None = None
 
 
 class Capacity:
@@ -33,7 +72,7 @@ class Capacity:
     levers = (Lever.REPLICAS,)
     reads = frozenset(
         {
-            Signal.ITL, Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE, Signal.FINISHED_RATE,
+            Signal.ITL, Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE, Signal.FINISHED_RATE, Signal.RUNNING,
             Signal.ADMITTED_RATE, Signal.QUEUE_DELAY, Signal.PREFIX_HIT_RATE, Signal.RETRY_SHARE,
         }
     )  # fmt: skip
@@ -43,20 +82,33 @@ class Capacity:
         """Parameters of the capacity policy."""
 
         utilisation: float = param(
-            "share of a replica's capacity to plan with (rho*)", 0.85, unit=Unit.RATIO, gt=0, le=1
+            "share of a replica's capacity to plan with (rho*)", 0.95, unit=Unit.RATIO, gt=0, le=1
         )
+        spread: float = param("times the usual jump of demand between two readings to keep in hand", 1.0, ge=0, le=5)
         trim_time: float = param("seconds in which the trim corrects one e-fold", 900.0, unit=Unit.DURATION, gt=0)
-        trim_down: float = param("largest reduction by the trim, in ln", 0.15, ge=0, le=1)
+        trim_down: float = param("largest reduction by the trim, in ln", 0.05, ge=0, le=1)
         trim_up: float = param("largest addition by the trim, in ln", 0.35, ge=0, le=2)
         dead_band: float = param("ln(latency/target) within which the trim rests", 0.1, ge=0, le=1)
-        hysteresis: float = param("replicas by which the need must pass a whole number to count", 0.1, ge=0, lt=0.5)
+        hysteresis: float = param("replicas by which the need must pass a whole number to count", 0.25, ge=0, lt=0.5)
+        spare: float = param("warm replicas beyond the need", 0.0, ge=0)
+        idle: float = param(
+            "how long nothing must be asked before the last replica goes", 600.0, unit=Unit.DURATION, gt=0
+        )
+        give_up: float = param(
+            "how long replicas that were asked for may fail to come before no more are asked for",
+            900.0, unit=Unit.DURATION, gt=0,
+        )  # fmt: skip
+        floors: tuple[Floor, ...] = param("replicas for events that are known beforehand", ())
 
     @dataclass(frozen=True, slots=True)
     class State:
-        """`trim` in ln; `at` unix seconds of the last update."""
+        """`trim` in ln; `at` of the last update and `busy` when something was asked last, unix seconds; `short` of
+        capacity that does not come."""
 
         trim: float = 0.0
         at: float | None = None
+        busy: float | None = None
+        short: Short | None = None
 
     def __init__(self, config: "Capacity.Config") -> None:
         self.config = config
@@ -69,24 +121,42 @@ class Capacity:
     ) -> tuple[Sequence[Proposal], "Capacity.State"]:
         """One proposal per target: SET while demand is trusted, AT_LEAST while it is not, none when nothing is known
         but the queue is empty."""
-        state = self._trim(view, objectives, brief.gain, state)
-        return tuple(self._one(view, objectives, target, state) for target in sorted(view.targets)), state
+        trim = self._trim(view, objectives, brief, state)
+        busy = state.busy if state.busy is not None and _idle(view) else view.tick.at
+        state = replace(state, trim=trim, at=view.tick.at, busy=busy)
+        made = []
+        for target in sorted(view.targets):
+            proposal = self._one(view, target, state)
+            state = replace(state, short=self._waiting(view, target, state.short))
+            made.append(self._given_up(view, target, proposal, state.short))
+        return tuple(made), state
 
-    def _one(self, view: View, objectives: Sequence[Objective], target: Target, state: "Capacity.State") -> Proposal:
+    def _one(self, view: View, target: Target, state: "Capacity.State") -> Proposal:
         estimate, config = view.estimate, self.config
         owner = view.targets[target]
         current = owner.accepted if owner.accepted is not None else view.limits[target].min
+        floor = max((one.at(view.tick.at, estimate.horizon) for one in config.floors), default=0.0)
         depth = view.pool.get(Signal.QUEUE_DEPTH)
+        if current < 1 and _asked(view):
+            # Nobody serves, so nothing is known of what is asked: one replica will tell.
+            return Proposal(target, Ask.SET, max(1.0, floor), "capacity", Why.BACKLOG, {"waiting": depth.usable or 0.0})
         if estimate.demand is None:
             if depth.usable and self._all_serve(view, owner, current):
                 return self._blind(target, current, depth.usable)
-            return Proposal(target, Ask.AT_LEAST, current, "capacity", _why_unknown(view))
-        load = max(estimate.demand, estimate.forecast or 0.0) * (1 + estimate.margin) + estimate.backlog
+            return Proposal(target, Ask.AT_LEAST, max(current, floor), "capacity", _why_unknown(view))
+        load = _load(estimate) * (1 + estimate.margin) * (1 + config.spread * estimate.noise) + estimate.backlog
         need = load / config.utilisation * math.exp(state.trim)
         evidence = {**estimate.evidence, "need": need, "trim": state.trim, "backlog": estimate.backlog}
-        up, down = math.ceil(need - config.hysteresis), math.ceil(need + config.hysteresis)
-        if self._queue_outlasts(view, objectives, owner, current):
+        spare = math.ceil(config.spare)
+        up, down = math.ceil(need - config.hysteresis) + spare, math.ceil(need + config.hysteresis) + spare
+        if load <= 0:
+            # The hysteresis would keep the last replica for ever; how long it is kept is said by `idle`.
+            gone = view.tick.at - (state.busy if state.busy is not None else view.tick.at)
+            down = spare if spare or gone >= config.idle else 1
+        if self._queue_outlasts(view, owner, current):
             up = max(up, int(current) + 1)
+        if floor > max(up, current):
+            return Proposal(target, Ask.SET, floor, "capacity", Why.TIMETABLE, {**evidence, "floor": floor})
         if up > current:
             return Proposal(target, Ask.SET, float(up), "capacity", self._reason(view, state), evidence)
         blind = estimate.unit_rate is None and depth.usable is not None and depth.usable >= max(current, 1.0)
@@ -97,17 +167,42 @@ class Capacity:
         why = Why.STEADY
         if depth.usable:
             why = Why.QUEUE_CLEARS
-        elif down < current:
+        elif max(down, floor) < current:
             why = Why.NO_TRAFFIC if not estimate.offered else Why.SURPLUS
-        return Proposal(target, Ask.SET, min(float(down), current), "capacity", why, evidence)
+        elif floor > down:
+            why = Why.TIMETABLE
+        return Proposal(target, Ask.SET, min(max(float(down), floor), current), "capacity", why, evidence)
 
-    def _queue_outlasts(self, view: View, objectives: Sequence[Objective], owner: TargetState, current: float) -> bool:
+    def _waiting(self, view: View, target: Target, short: Short | None) -> Short | None:
+        """What is known of capacity that does not come, after this tick."""
+        owner, now = view.targets[target], view.tick.at
+        if owner.accepted is None or owner.ready is None:
+            return short
+        if owner.ready >= owner.accepted:
+            return None
+        if short is None or owner.ready > short.serving:
+            return Short(now, owner.ready)
+        if short.again is None:
+            if now - short.since < self.config.give_up:
+                return replace(short, serving=owner.ready)
+            pause = min(self.config.give_up * 2.0 ** min(short.tries, 8), LONGEST)
+            return replace(short, tries=short.tries + 1, again=now + pause)
+        return replace(short, since=now, again=None) if now >= short.again else short
+
+    def _given_up(self, view: View, target: Target, proposal: Proposal, short: Short | None) -> Proposal:
+        """No more than there is, while what was asked for does not come: the other levers carry the rest."""
+        current = view.targets[target].accepted
+        if short is None or short.again is None or current is None or proposal.value <= current:
+            return proposal
+        evidence = {**proposal.evidence, "again_in": short.again - view.tick.at, "tries": float(short.tries)}
+        return replace(proposal, ask=Ask.SET, value=current, why=Why.CAPACITY_UNAVAILABLE, evidence=evidence)
+
+    def _queue_outlasts(self, view: View, owner: TargetState, current: float) -> bool:
         """Whether requests will still wait when one more replica is warm, with all that was asked for serving already:
         then one more helps whatever the model says. One at a time, because the next answer comes with the next one. A
         prompt that a full step has left out for the next one is no queue, and a large pool has one at every scrape."""
-        waits = [o.target for o in objectives if o.signal in (Signal.TTFT, Signal.QUEUE_TIME)]
         delay = view.pool.get(Signal.QUEUE_DELAY).usable
-        if delay is not None and delay < PASSING * min(waits, default=UNPROMISED):
+        if delay is not None and delay < view.estimate.passing:
             return False
         left = view.estimate.evidence.get("still_waiting", 0.0)
         return left >= 1.0 and self._all_serve(view, owner, current)
@@ -134,23 +229,42 @@ class Capacity:
             return Why.KV_PRESSURE
         return Why.TRIM if state.trim > 0.1 else Why.DEMAND
 
-    def _trim(
-        self, view: View, objectives: Sequence[Objective], gain: float, state: "Capacity.State"
-    ) -> "Capacity.State":  # fmt: skip
+    def _trim(self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Capacity.State") -> float:
         now, config = view.tick.at, self.config
         gone = min(now - state.at, 120.0) if state.at is not None else 0.0
-        pending = any(owner.pending for owner in view.targets.values())
+        # While work is shed or waits for capacity, latency says nothing of the model: what helps is on its way.
+        rests = brief.left > 0 or any(owner.pending for owner in view.targets.values())
         error = max((e for o in objectives if (e := _error(view, o)) is not None), default=0.0)
         trim = state.trim * math.exp(-gone / (4 * config.trim_time))  # leaky: an old correction fades
-        if not pending and abs(error) > config.dead_band and (error > 0 or self._loaded(view)):
-            trim += gain * gone / config.trim_time * error
-        return self.State(min(max(trim, -config.trim_down), config.trim_up), now)
+        if not rests and abs(error) > config.dead_band and (error > 0 or self._loaded(view)):
+            trim += gone / config.trim_time * error * brief.gain
+        return min(max(trim, -config.trim_down), config.trim_up)
 
     def _loaded(self, view: View) -> bool:
         """Whether replicas work near the operating point: only there does a low latency say that the model is too
         careful. Everywhere else it is low because there is little to do."""
         serving = view.estimate.evidence.get("serving", 0.0)
         return (view.estimate.demand or 0.0) >= 0.8 * self.config.utilisation * serving > 0
+
+
+def _load(estimate: Estimate) -> float:
+    """What must be carried until capacity that is asked for now is warm: the load ahead, the load of now without its
+    noise, and what lies in the caches; the load as it is read where there is no forecast."""
+    if estimate.forecast is None:
+        return estimate.demand or 0.0
+    now = estimate.level if estimate.level is not None else estimate.demand or 0.0
+    return max(estimate.forecast, now, estimate.evidence.get("demand_kv", 0.0))
+
+
+def _asked(view: View) -> bool:
+    """Whether anything is known to be asked for or to wait."""
+    return any(view.pool.get(signal).usable for signal in (Signal.OFFERED_RATE, Signal.QUEUE_DEPTH))
+
+
+def _idle(view: View) -> bool:
+    """Whether it can be read that nothing is asked for; what cannot be read may be something."""
+    offered = view.pool.get(Signal.OFFERED_RATE)
+    return offered.trusted and not offered.usable and not _asked(view) and not view.pool.get(Signal.RUNNING).usable
 
 
 def _error(view: View, objective: Objective) -> float | None:

@@ -59,8 +59,8 @@ DEFAULTS: Mapping[Lever, LeverDefaults] = MappingProxyType(
     {
         Lever.REPLICAS: LeverDefaults(
             "replicas", "the pool", "none", 1.0,
-            rate_up=Rate(1.0, 60.0, relative=True), rate_down=Rate(0.1, 60.0, relative=True),
-            cooldown_down=60.0, stabilise=300.0,
+            rate_up=Rate(1.0, 60.0, relative=True), rate_down=Rate(0.25, 60.0, relative=True),
+            cooldown_down=60.0, stabilise=180.0,
         ),
         Lever.WEIGHT: LeverDefaults(
             "factor of a full share", "replicas that are seen", "1", 0.01, 0.05, 1.0, 1.0,

@@ -16,6 +16,7 @@ from controller.core.reading import Reading
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capacity, proven, step_time, terms
+from controller.core.tilt import Tilt
 
 LEARN_TIME = 180.0  # seconds over which kappa and the shape of requests follow what is measured
 RAMP = 0.35  # kappa is frozen while the batch changes by more than this share per tick
@@ -24,7 +25,9 @@ CROWD_DELAY = 2.0  # seconds of queue delay below which nobody counts as waiting
 FORGET_FULL = 240.0  # times as long as it was seen, a learned limit of the batch takes to grow by an e-fold
 BURN_MARGIN = 0.15  # extra capacity while the error budget burns too fast
 DRAIN = 60.0  # seconds in which a backlog should be gone
-MARGIN_QUANTILE = 0.9
+MARGIN_QUANTILE = 0.8
+PASSING = 0.5  # share of the tightest promised wait; who waits no longer is between two steps of the engine
+UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
 _PRIOR = Profile()  # of a pool that has none of its own
 # What an estimate is made of. A policy that goes by it names these among what it reads, else they are not fetched.
 READS = frozenset(
@@ -57,6 +60,12 @@ class EstimatorSpec:
         return min(targets) if targets else None
 
     @property
+    def passing(self) -> float:
+        """Seconds of wait that are no queue: half of the tightest wait that is promised."""
+        waits = [o.target for o in self.objectives if o.signal in (Signal.TTFT, Signal.QUEUE_TIME)]
+        return PASSING * min(waits, default=UNPROMISED)
+
+    @property
     def kappa_bounds(self) -> tuple[float, float]:
         # A profile that the user gave may be wrong in scale by two; the default prior is for another model altogether.
         return (0.5, 2.0) if self.profile is not None else (0.1, 20.0)
@@ -72,6 +81,7 @@ class EstimatorState:
     at: float | None = None
     kappa: float = 1.0
     samples: int = 0
+    tilt: Tilt = field(default_factory=Tilt)
     batch: float | None = None
     seen: float | None = None
     kv_sequences: float | None = None
@@ -95,24 +105,43 @@ def update(
     state = _cold_start(spec, target, replicas, now, state)
     horizon = _horizon(spec, state)
     offered = _offered(pool)
-    ahead: ahead_of.Forecast | None = None
-    memory = state.forecast
-    if offered is not None:
-        ahead, memory = ahead_of.update(memory, now, offered, horizon, MARGIN_QUANTILE)
     told = state.cache_told or pool.get(Signal.KV_USAGE).usable is not None
-    state = _learn(spec, pool, replicas, now, state, memory, told=told)
-    profile = spec.profile or _PRIOR
+    state = _learn(spec, pool, replicas, now, state, state.forecast, told=told)
+    profile = _bent(spec.profile or _PRIOR, state)
     served = _capacity(spec, profile, state)
+    ahead, state = _ahead(spec, served, offered, now, horizon, state)
     shown = None
     if served is not None and state.shape is not None:
         shown = proven(profile, _thinner(state.shape, replicas), state.kappa, served, state.seen)
     burning = any(burn.burning(readings, spec.budget_period) for readings in pool.burn.values())
     found = _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state, profile)
+    found = replace(found, passing=spec.passing)
     if state.shape is not None:  # so that laws can compare replicas whose batches differ
         base, each, least = terms(profile, state.shape, state.kappa)
         more = {"step_base": base, "step_each": each, "step_least": least, **_kv_tokens(profile, state.shape, state)}
         found = replace(found, evidence={**found.evidence, **more})
     return found, state
+
+
+def _ahead(
+    spec: EstimatorSpec, served: Capacity | None, offered: float | None, now: float, horizon: float,
+    state: EstimatorState,
+) -> tuple[ahead_of.Forecast | None, EstimatorState]:  # fmt: skip
+    """The forecast in replica-equivalents. What is forecast is work: requests times the replica-seconds that each is
+    by the model, so that prompts that get longer are seen as well; and what is learned of the model's scale meanwhile
+    is no trend of the load."""
+    if offered is None or (state.shape is None and offered > 0):
+        return None, state
+    unit = 1.0
+    if state.shape is not None:
+        unit = capacity(spec.profile or _PRIOR, state.shape, 1.0, spec.itl_target, None).rate
+    ahead, memory = ahead_of.update(state.forecast, now, offered / unit, horizon, MARGIN_QUANTILE)
+    state = replace(state, forecast=memory)
+    if served is None:
+        return None, state
+    scale = unit / served.rate
+    made = replace(ahead, value=ahead.value * scale, upper=ahead.upper * scale, now=ahead.now * scale)
+    return made, state
 
 
 def _kv_tokens(profile: Profile, shape: Shape, state: EstimatorState) -> dict[str, float]:
@@ -149,8 +178,8 @@ def _assemble(
         evidence["serving"] = replicas
     expected = None
     if served is not None and ahead is not None:
-        expected = ahead.upper / served.rate
-        evidence.update(forecast_rate=ahead.value, forecast_upper=ahead.upper)
+        expected = ahead.upper
+        evidence.update(forecast_rate=ahead.value * served.rate, forecast_upper=ahead.upper * served.rate)
     hit = pool.get(Signal.PREFIX_HIT_RATE)
     demand = max(demands.values()) if demands else None
     flows: dict[str, float] = {}
@@ -165,6 +194,8 @@ def _assemble(
         offered=offered,
         demand=demand,
         forecast=expected,
+        level=ahead.now if ahead is not None else None,
+        noise=ahead.noise if ahead is not None else 0.0,
         backlog=left / (served.rate * DRAIN) if served is not None else 0.0,
         unit_rate=served.rate if served is not None else None,
         hit_rate=hit.value,
@@ -239,14 +270,17 @@ def _learn(
         and abs(batch - state.batch) <= RAMP * max(batch, state.batch)
         and state.replicas == replicas
     )
-    kappa, samples = state.kappa, state.samples
-    if itl is not None and steady:
-        kappa, samples = _kappa(spec, itl, batch, shape, gain, state)
+    kappa, samples, tilt = state.kappa, state.samples, state.tilt
+    if itl is not None and steady and state.at is not None and state.batch is not None:
+        # The latency is of the whole interval, the batch of its ends.
+        kappa, tilt = _kappa(spec, itl, (batch + state.batch) / 2, shape, gain, now - state.at, state)
+        samples += 1
     crowded, full, full_for = _saturation(pool, replicas, batch, now, state)
     return EstimatorState(
         at=now,
         kappa=kappa,
         samples=samples,
+        tilt=tilt,
         batch=batch,
         seen=max(batch, state.seen or 0.0),
         kv_sequences=_kv_sequences(pool, batch, gain, state.kv_sequences),
@@ -300,12 +334,27 @@ def _saturation(
 
 
 def _kappa(
-    spec: EstimatorSpec, itl: float, batch: float, shape: Shape, gain: float, state: EstimatorState
-) -> tuple[float, int]:
-    """Follow measured over modelled step time, in logs, and slowly."""
+    spec: EstimatorSpec, itl: float, batch: float, shape: Shape, gain: float, gone: float, state: EstimatorState
+) -> tuple[float, Tilt]:
+    """Follow measured over modelled step time, in logs and slowly, and how it changes with the batch."""
     lo, hi = spec.kappa_bounds
-    ratio = min(max(itl / step_time(spec.profile or _PRIOR, shape, batch), lo), hi)
-    return math.exp(math.log(state.kappa) + gain * (math.log(ratio) - math.log(state.kappa))), state.samples + 1
+    profile = spec.profile or _PRIOR
+    bent = step_time(_bent(profile, state), shape, batch)
+    ratio = min(max(itl / bent, lo), hi)
+    kappa = math.exp(math.log(state.kappa) + gain * (math.log(ratio) - math.log(state.kappa)))
+    modelled, base = step_time(profile, shape, batch), terms(profile, shape, 1.0)[0]
+    return kappa, state.tilt.take(gone, min(max(1.0 - base / modelled, 0.0), 1.0), min(max(itl / modelled, lo), hi))
+
+
+def _bent(profile: Profile, state: EstimatorState) -> Profile:
+    """The profile with its fixed and its growing part as they were learned; kappa scales both."""
+    fixed, grows = state.tilt.factors()
+    if (fixed, grows) == (1.0, 1.0):
+        return profile
+    return replace(
+        profile, a=profile.a * fixed, b=profile.b * grows, c=profile.c * grows, d=profile.d * grows,
+        e=profile.e * grows, host=profile.host * grows,
+    )  # fmt: skip
 
 
 def _itl(pool: PoolReadings) -> float | None:

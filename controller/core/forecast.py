@@ -1,76 +1,152 @@
-"""Demand at the horizon of a cold start: damped Holt on the log of demand, with a conformal margin.
+"""Demand at the horizon of a cold start: the law that did best lately, with a margin that it earned.
 
-Last value is the fallback and the yardstick: forecasts are clamped to half and twice of it, because a trend fitted to a
-short history is worth less than that. The margin is the quantile of the forecast's own past errors at this horizon,
-so it is large where the past was hard to foresee and small where it was not.
+Every minute each law of ``forecast_laws`` says what it expects one horizon ahead, as a point and as an upper quantile.
+When that time has come, the pinball loss of the quantile is counted: an under-forecast costs q, an over-forecast 1 - q.
+The law with the smallest loss lately is asked from then on: a rolling backtest at the horizon that matters.
+
+The margin is conformal: the quantile of the law's own errors at this horizon, young ones first, so that a ramp that is
+over is soon forgotten. The level of that quantile adapts (adaptive conformal inference, Gibbs and Candes 2021):
+
+    alpha <- alpha + gamma * (1 - q - miss)
+
+so that about 1 - q of what comes lies above, also while the load changes its habits. What jumped in between counts
+for neither: nobody can foresee a flash, a margin for one is paid all day, and limits in the data plane meet it.
+Forecasts are clamped to half and twice of what is there, because no law here deserves more trust than that.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-LEVEL, TREND, DAMP = 0.6, 0.25, 0.85  # smoothing per step of STEP seconds
-STEP = 60.0
-KEEP = 60  # errors kept for the margin
-MOST = 0.3  # largest margin, in ln: a ramp from nothing leaves errors that say little about tomorrow
-CLAMP = 2.0
+from controller.core.forecast_laws import LAWS, STEP, Laws
+
+KEEP = 60  # errors kept of each law
+HALF_LIFE = 7.0  # younger errors that halve the weight of one in the margin
+MEMORY = 86_400.0  # seconds over which losses are compared: what happens every morning must be remembered until then
+FEW = 5  # errors before which there is no margin by experience
+PRIOR = 0.1  # margin until then, ln
+MOST = 0.3  # largest margin, ln: a ramp from nothing leaves errors that say little about tomorrow
+GAMMA = 0.02
+BETTER = 0.95  # of the loss of the law in use, below which another one takes over
+ENOUGH = 12.0  # forecasts that came due before laws are compared
+CLAMP = math.log(2.0)
+SIMILAR = 1.34  # horizons within this factor share their errors
 FLOOR = 1e-6
+DEFAULT = 1  # damped Holt, until the backtest knows better
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """What was said for the time `due` (unix seconds) over `horizon` seconds, by law, in ln. `law` was in use."""
+
+    due: float
+    horizon: float
+    law: int
+    points: tuple[float, ...]
+    uppers: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """How far the truth at `at` (unix seconds) was above what each law had said, in ln."""
+
+    at: float
+    horizon: float
+    by_law: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastState:
-    """`issued` are forecasts not yet due: (due, log value); `errors` log errors of those that came due."""
+    """`losses` are fading sums of pinball loss and `counts` of forecasts, by law; `alpha` is the adapted share above,
+    None before anything came due. `at` is None after silence."""
 
     at: float | None = None
-    level: float = 0.0
-    trend: float = 0.0
-    issued: tuple[tuple[float, float], ...] = ()
-    errors: tuple[float, ...] = ()
+    laws: Laws = field(default_factory=Laws)
+    law: int = DEFAULT
+    issued: tuple[Issued, ...] = ()
+    errors: tuple[Error, ...] = ()
+    losses: tuple[float, ...] = (0.0,) * len(LAWS)
+    counts: tuple[float, ...] = (0.0,) * len(LAWS)
+    alpha: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The point forecast and its upper quantile at the horizon, in the unit of what was given."""
+    """In the unit that was given: `now` without its noise, the point forecast `value` and its `upper` quantile at the
+    horizon. `noise` is the usual relative innovation from one reading to the next; `law` is who made it."""
 
     value: float
     upper: float
+    now: float = 0.0
+    noise: float = 0.0
+    law: str = LAWS[DEFAULT]
 
 
 def update(state: ForecastState, now: float, value: float, horizon: float, q: float) -> tuple[Forecast, ForecastState]:
-    """Take a new value (>= 0) at `now` (unix seconds) and forecast `horizon` seconds ahead; `q` is the quantile of the
-    margin, e.g. 0.9. Steps of any length: the smoothing is scaled to the time that really passed."""
-    y = math.log(max(value, FLOOR))
-    quiet = value <= FLOOR * 2
-    due = [f for t, f in state.issued if t <= now]
-    errors = (*state.errors, *(y - f for f in due if not quiet))[-KEEP:]
-    waiting = tuple((t, f) for t, f in state.issued if t > now)
-    if state.at is None or quiet or state.level <= math.log(FLOOR * 2):
-        # From nothing there is no trend to follow: start at what is there.
-        level, trend = y, 0.0
-    else:
-        steps = max((now - state.at) / STEP, 1e-3)
-        damped = DAMP**steps
-        expected = state.level + state.trend * steps
-        level = expected + (1 - (1 - LEVEL) ** steps) * (y - expected)
-        trend = damped * state.trend + (1 - (1 - TREND) ** steps) * (
-            (level - state.level) / steps - state.trend * damped
-        )
-    ahead = horizon / STEP
-    run = DAMP * (1 - DAMP**ahead) / (1 - DAMP)
-    point = level + trend * run
-    limit = math.log(CLAMP)
-    point = min(max(point, y - limit), y + limit)
-    margin = min(_quantile(errors, q), MOST) if len(errors) >= 5 else 0.0
-    upper = min(max(point, point + margin), y + limit)
-    # One a step: more would be forgotten before they are due, and tell the same.
-    fresh = not state.issued or now + horizon >= state.issued[-1][0] + STEP - 1e-6
-    issued = (*waiting, (now + horizon, point)) if fresh and not quiet else waiting
-    return (
-        Forecast(0.0 if quiet else math.exp(point), 0.0 if quiet else math.exp(upper)),
-        ForecastState(now, level, trend, issued, errors),
-    )
+    """Take a new value (>= 0) at `now` (unix seconds) and forecast `horizon` seconds ahead; `q` is the quantile that is
+    wanted, e.g. 0.8. Steps of any length."""
+    if value <= FLOOR * 2:
+        # Silence is nobody's error, and what comes after it has no trend yet.
+        waiting = tuple(one for one in state.issued if one.due > now)
+        return Forecast(0.0, 0.0, law=LAWS[state.law]), replace(state, at=None, issued=waiting)
+    laws = state.laws.follow(now, math.log(value), fresh=state.at is None)
+    state = _judged(replace(state, laws=laws), now, q)
+    here = laws.track.flat
+    points = tuple(min(max(point, here - CLAMP), here + CLAMP) for point in laws.ahead(now, horizon))
+    law = state.law if state.law < len(points) else DEFAULT
+    level = q if state.alpha is None else 1 - state.alpha
+    margins = [_margin(state.errors, i, horizon, level) for i in range(len(points))]
+    uppers = tuple(min(p + m, here + CLAMP) for p, m in zip(points, margins, strict=True))
+    issued = state.issued
+    # One a step: more would tell the same.
+    if not issued or now + horizon >= issued[-1].due + STEP - 1e-6:
+        issued = (*issued, Issued(now + horizon, horizon, law, points, uppers))
+    made = Forecast(math.exp(points[law]), math.exp(uppers[law]), math.exp(here), laws.track.noise, LAWS[law])
+    return made, replace(state, at=now, law=law, issued=issued)
 
 
-def _quantile(values: tuple[float, ...], q: float) -> float:
-    """Conformal upper quantile: the ceil((n + 1) q)-th smallest."""
-    ranked = sorted(values)
-    return ranked[min(len(ranked), math.ceil((len(ranked) + 1) * q)) - 1]
+def _judged(state: ForecastState, now: float, q: float) -> ForecastState:
+    """With what came due counted, and the law chosen anew."""
+    faded = math.exp(-(now - state.at) / MEMORY) if state.at is not None else 1.0
+    losses, counts = [x * faded for x in state.losses], [x * faded for x in state.counts]
+    errors, alpha = state.errors, state.alpha
+    truth, jumped = state.laws.track.flat, state.laws.track.jumped
+    for one in state.issued:
+        if one.due > now or (jumped is not None and one.due - one.horizon < jumped <= now):
+            continue
+        errors = (*errors, Error(one.due, one.horizon, tuple(truth - point for point in one.points)))[-KEEP:]
+        for i, upper in enumerate(one.uppers):
+            losses[i] += max(q * (truth - upper), (q - 1) * (truth - upper))
+            counts[i] += 1.0
+        miss = 1.0 if truth > one.uppers[one.law] else 0.0
+        alpha = min(max((1 - q if alpha is None else alpha) + GAMMA * (1 - q - miss), 0.03), 0.5)
+    return replace(
+        state, errors=errors, losses=tuple(losses), counts=tuple(counts), alpha=alpha,
+        law=_chosen(state.law, losses, counts), issued=tuple(one for one in state.issued if one.due > now),
+    )  # fmt: skip
+
+
+def _chosen(law: int, losses: list[float], counts: list[float]) -> int:
+    """The law in use, or one that is clearly better over enough forecasts."""
+    means = {i: losses[i] / counts[i] for i in range(len(LAWS)) if counts[i] >= ENOUGH}
+    if law not in means:
+        return law
+    best = min(means, key=lambda i: (means[i], i))
+    return best if means[best] < BETTER * means[law] else law
+
+
+def _margin(errors: tuple[Error, ...], law: int, horizon: float, level: float) -> float:
+    """Weighted conformal quantile of a law's errors at about this horizon; never below 0, never above ``MOST``."""
+    found = [
+        one.by_law[law]
+        for one in reversed(errors)
+        if law < len(one.by_law) and horizon / SIMILAR <= one.horizon <= horizon * SIMILAR
+    ]
+    if len(found) < FEW:
+        return PRIOR
+    mine = sorted((error, 0.5 ** (age / HALF_LIFE)) for age, error in enumerate(found))
+    wanted, seen = level * math.fsum(weight for _, weight in mine), 0.0
+    for error, weight in mine:
+        seen += weight
+        if seen >= wanted:
+            return min(max(error, 0.0), MOST)
+    return min(max(mine[-1][0], 0.0), MOST)

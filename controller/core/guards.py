@@ -140,7 +140,7 @@ def _doubt(case: Case) -> tuple[Why, str] | None:
     if pool is None or not pool.signals:
         return Why.MISSING, "no reading of this pool"
     depth = pool.get(Signal.QUEUE_DEPTH)
-    if depth.value is not None and depth.value > 0:
+    if depth.value is not None and depth.value > 0 and not _passing(case, pool):
         return Why.WORK_WAITING, f"{depth.value:g} requests wait"
     stuck = pool.get(Signal.STUCK)
     if stuck.value is not None and stuck.value > 0:
@@ -196,6 +196,13 @@ def _doubt_of_others(case: Case) -> tuple[Why, str] | None:
         seen = 0.0 if pool.filled_since is None else case.tick.at - pool.filled_since
         return Why.BOOT, f"{seen:.0f} of {case.window:.0f} s of unbroken data"
     return None
+
+
+def _passing(case: Case, pool: PoolReadings) -> bool:
+    """Whether those that wait are between two steps of an engine. In a large pool somebody is at every scrape, and a
+    lowering that waits for a scrape at which nobody is would never come. A delay that is not told is no short one."""
+    delay = pool.get(Signal.QUEUE_DELAY)
+    return delay.trusted and delay.value is not None and delay.value < case.estimate.passing
 
 
 def _short(case: Case) -> str | None:

@@ -96,6 +96,8 @@ class Estimate:
     offered: float | None = None  # requests/s, unique, net of retries
     demand: float | None = None
     forecast: float | None = None
+    level: float | None = None  # demand now without its noise
+    noise: float = 0.0  # the usual relative step of demand from one reading to the next: burstiness, and few requests
     backlog: float = 0.0  # replica-equivalents that drain the queue in the drain time
     unit_rate: float | None = None
     hit_rate: float | None = None
@@ -103,6 +105,7 @@ class Estimate:
     horizon: float = 0.0  # seconds until a replica asked for now is warm
     margin: float = 0.0  # extra share of capacity that the burning error budget asks for
     burning: bool = False
+    passing: float = 0.0  # seconds of queue delay below which those that wait are between two steps of an engine
     cache_told: bool = False  # whether this pool ever told its KV usage: if so, its absence is no zero
     trusted: bool = False
     evidence: Mapping[str, float] = field(default_factory=dict)

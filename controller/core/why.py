@@ -22,6 +22,8 @@ class Why(StrEnum):
     SURPLUS = "surplus"
     STEADY = "steady"
     NO_TRAFFIC = "no_traffic"
+    TIMETABLE = "timetable"
+    CAPACITY_UNAVAILABLE = "capacity_unavailable"
     # asked of single replicas
     PACE = "pace"
     SLOW_START = "slow_start"
@@ -100,6 +102,8 @@ SENTENCE: dict[Why, str] = {
     Why.SURPLUS: "less capacity is enough",
     Why.STEADY: "nothing needs to change",
     Why.NO_TRAFFIC: "there is no traffic",
+    Why.TIMETABLE: "the timetable of known events wants it",
+    Why.CAPACITY_UNAVAILABLE: "replicas that were asked for do not come, so no more are asked for until a later try",
     Why.PACE: "each replica gets the share that it can serve",
     Why.SLOW_START: "a new replica gets its share step by step",
     Why.HIT_RATE_LOST: "the last move of the weights cost cache hits, so it was undone and they rest",

@@ -36,8 +36,8 @@ def test_replicas_keep_the_limits_that_they_had() -> None:
     got = rules(load(ROOT / "examples" / "minimal.yaml"), Lever.REPLICAS)
 
     assert (got.limits.min, got.limits.max, got.limits.quantum) == (1, 8, 1)
-    assert (got.rate_up, got.rate_down) == (Rate(1.0, 60.0, relative=True), Rate(0.1, 60.0, relative=True))
-    assert (got.cooldown_up, got.cooldown_down, got.stabilise, got.expiry) == (0.0, 60.0, 300.0, 0.0)
+    assert (got.rate_up, got.rate_down) == (Rate(1.0, 60.0, relative=True), Rate(0.25, 60.0, relative=True))
+    assert (got.cooldown_up, got.cooldown_down, got.stabilise, got.expiry) == (0.0, 60.0, 180.0, 0.0)
 
 
 @pytest.mark.parametrize("lever", list(Lever))

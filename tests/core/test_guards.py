@@ -10,7 +10,7 @@ from controller.core import guards
 from controller.core.guards import GuardState
 from controller.core.model import Lever, Mode, Outcome, Pending, Phase, Scope, TargetState
 from controller.core.ports import Limits
-from controller.core.reading import State, ok
+from controller.core.reading import Reading, State, ok
 from controller.core.rules import LeverRules, Rate
 from controller.core.signals import Signal
 from controller.core.why import Why
@@ -182,6 +182,26 @@ def test_pods_that_left_the_metrics_are_not_drained_after() -> None:
     assert run(made, 3.0) == (4.0, Why.PARTIAL)
     assert guards.remember(made, 3.0).short_since == NOW
     assert run(old, 3.0) == (3.0, None), "a job that scrapes half of a pool must not keep it from shrinking for good"
+
+
+@pytest.mark.parametrize(
+    ("delay", "held"),
+    [
+        (ok(0.4), False),  # a prompt that a full step left out
+        (ok(1.2), True),
+        (Reading(State.MISSING), True),
+        (Reading(State.STALE, 0.1), True),
+        (Reading(State.CENSORED, lo=0.1), True),  # nobody has left the queue
+    ],
+)
+def test_who_waits_between_two_steps_holds_nothing_and_who_waits_for_long_holds_all(delay: Reading, held: bool) -> None:
+    """At forty replicas somebody waits at every scrape, and a flash that was over was paid for until a scrape by luck
+    saw nobody."""
+    waiting = case(pool=healthy(queue_depth=ok(3.0), queue_delay=delay), estimate=estimate(passing=1.0))
+
+    assert (run(waiting, 5.0) == (10.0, Why.WORK_WAITING)) is held
+    unpromised = replace(waiting, estimate=estimate())
+    assert run(unpromised, 5.0) == (10.0, Why.WORK_WAITING)
 
 
 def test_one_request_that_waits_at_a_scrape_does_not_keep_a_large_pool_up_all_night() -> None:

@@ -1,6 +1,8 @@
 """Feed-forward and trim: what is asked for, and that nothing is asked for on silence."""
 
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,8 @@ from controller.core.reading import Reading, State, ok
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
-from policies.capacity import Capacity
+from controller.run import codec
+from policies.capacity import Capacity, Floor, Short
 from tests.support.cases import NOW, estimate, healthy
 
 TARGET = Target("llm", Lever.REPLICAS)
@@ -27,8 +30,15 @@ def view(
     return View(Tick(9, at, 15.0), pool or healthy(), {TARGET: state}, {TARGET: Limits(1, 50)}, made)
 
 
-def propose(seen: View, state: Capacity.State | None = None, **config: float) -> tuple[Proposal, Capacity.State]:
-    law = Capacity(Capacity.Config(**config))
+def law_of(**config: Any) -> Capacity:
+    """With round numbers: 15 % of room, and nothing for noise."""
+    return Capacity(
+        Capacity.Config(**{"utilisation": 0.85, "spread": 0.0, "trim_down": 0.15, "hysteresis": 0.1, **config})
+    )
+
+
+def propose(seen: View, state: Capacity.State | None = None, **config: Any) -> tuple[Proposal, Capacity.State]:
+    law = law_of(**config)
     proposals, after = law.propose(seen, (TTFT,), BRIEF, state or law.initial())
     return proposals[0], after
 
@@ -91,19 +101,15 @@ def test_a_queue_that_outlasts_a_cold_start_gets_one_more_at_a_time(
 def test_a_prompt_that_a_full_step_left_out_grows_no_replica() -> None:
     """In a large pool one request waits at nearly every scrape: the twin's flash grew a replica every two minutes. What
     is long is said by the promise."""
-    made = estimate(1.0, evidence={"serving": 4.0, "still_waiting": 1.0})
 
-    def wanted(delay: float, *objectives: Objective) -> float:
+    def wanted(delay: float, passing: float) -> float:
         waiting = healthy(queue_depth=ok(1.0), queue_delay=ok(delay))
-        law = Capacity(Capacity.Config())
-        (proposal,), _ = law.propose(view(made, 4.0, pool=waiting), objectives, BRIEF, law.initial())
-        return proposal.value
+        made = estimate(1.0, evidence={"serving": 4.0, "still_waiting": 1.0}, passing=passing)
+        return propose(view(made, 4.0, pool=waiting))[0].value
 
-    assert wanted(0.2) < 4.0
-    assert wanted(0.2, TTFT) < 4.0
-    assert wanted(12.0) == wanted(12.0, TTFT) == 5.0
-    hasty = replace(TTFT, target=0.3)
-    assert wanted(0.2, hasty) == 5.0
+    assert wanted(0.2, passing=1.0) < 4.0
+    assert wanted(12.0, passing=1.0) == 5.0
+    assert wanted(0.2, passing=0.15) == 5.0
 
 
 def test_a_burning_budget_buys_a_margin() -> None:
@@ -157,13 +163,13 @@ def trimmed(
     demand: float = 3.4,
     pending: tuple[Pending, ...] = (),
     promise: Objective = TTFT,
-    gain: float = 1.0,
+    brief: Brief = BRIEF,
 ) -> float:
-    law, state = Capacity(Capacity.Config()), Capacity.State()
+    law, state = law_of(), Capacity.State()
     pool = replace(healthy(), latencies={Signal.TTFT: {"p99": latency}})
     for tick in range(ticks):
         seen = view(estimate(demand, evidence={"serving": 4.0}), pool=pool, at=NOW + 15.0 * tick, pending=pending)
-        _, state = law.propose(seen, (promise,), replace(BRIEF, gain=gain), state)
+        _, state = law.propose(seen, (promise,), brief, state)
     return state.trim
 
 
@@ -173,11 +179,11 @@ def test_latency_above_target_adds_within_bounds() -> None:
 
 
 def test_a_lever_that_was_swinging_trims_more_slowly_and_its_feed_forward_does_not() -> None:
-    assert trimmed(ok(3.0), ticks=4, gain=0.25) == pytest.approx(trimmed(ok(3.0), ticks=4) / 4, rel=0.05)
+    slow = replace(BRIEF, gain=0.25)
+    assert trimmed(ok(3.0), ticks=4, brief=slow) == pytest.approx(trimmed(ok(3.0), ticks=4) / 4, rel=0.05)
     seen = view(estimate(9.0, evidence={"serving": 4.0}))
-    law = Capacity(Capacity.Config())
-    calm, slow = (law.propose(seen, (TTFT,), replace(BRIEF, gain=g), Capacity.State())[0][0] for g in (1.0, 0.25))
-    assert calm.value == slow.value > 4.0
+    values = {law_of().propose(seen, (TTFT,), brief, Capacity.State())[0][0].value for brief in (BRIEF, slow)}
+    assert values == {11.0}
 
 
 def test_latency_below_target_takes_away_only_near_the_operating_point() -> None:
@@ -202,3 +208,174 @@ def test_more_demand_never_asks_for_less(demand: float, more: float, current: in
     more_, _ = propose(view(estimate(demand + more, trusted=trusted), float(current)))
 
     assert more_.value >= less.value
+
+
+def test_while_other_levers_relieve_the_trim_rests() -> None:
+    """A gate that sheds keeps latency fine, and says nothing of the model; one that is wanted and late says nothing
+    either."""
+    assert trimmed(ok(9.0), brief=Brief(Balance(5.0, 4.0), 1.0)) == 0.0
+    assert 0 < trimmed(ok(4.0), ticks=10, brief=replace(BRIEF, gain=0.25)) < trimmed(ok(4.0), ticks=10)
+
+
+# --- noise -------------------------------------------------------------------------------------------------------
+
+
+def test_one_busy_window_buys_no_replica_and_a_noisy_load_buys_room() -> None:
+    """The highest of twenty noisy readings is what stabilising keeps: a level of 12/s was served as 15/s."""
+    burst = estimate(5.0, forecast=3.4, level=3.4, evidence={"serving": 4.0, "demand_compute": 5.0})
+
+    assert propose(view(burst))[0].value == 4.0
+    assert propose(view(replace(burst, noise=0.2)), spread=1.0)[0].value == 5.0
+
+
+def test_full_caches_count_whatever_the_forecast_says() -> None:
+    full = estimate(6.0, forecast=3.4, level=3.4, evidence={"serving": 4.0, "demand_kv": 6.0, "demand_compute": 3.4})
+
+    assert propose(view(full))[0].value == 7.0
+
+
+# --- to and from zero --------------------------------------------------------------------------------------------
+
+
+def at_zero(**signals: Reading) -> View:
+    """No replica, so no engine to read; the gateway alone."""
+    return view(
+        Estimate(evidence={"serving": 0.0}), 0.0, PoolReadings(signals={Signal(k): v for k, v in signals.items()})
+    )
+
+
+def test_a_request_at_the_gateway_wakes_a_pool_that_sleeps() -> None:
+    """keda#3065 and its kin: a signal that dies with the last replica never wakes the first."""
+    assert propose(at_zero(offered_rate=ok(0.1)))[0].value == 1.0
+    assert propose(at_zero(queue_depth=ok(1.0)))[0].value == 1.0
+    assert propose(at_zero(offered_rate=ok(0.0), queue_depth=ok(0.0)))[0].value == 0.0
+    assert propose(at_zero())[0].value == 0.0  # nothing can be read, and nothing is gained by guessing
+
+
+def test_a_sleeping_pool_that_is_awake_already_is_not_woken_twice() -> None:
+    waking = view(Estimate(evidence={"serving": 0.0}), 1.0, healthy(queue_depth=ok(9.0)),
+                  pending=(Pending(1, Phase.LOADING, NOW),))  # fmt: skip
+
+    assert propose(waking)[0].value == 1.0
+
+
+def lulled(minutes: float, **signals: Reading) -> float:
+    """What a pool of one is asked for after so many minutes of these readings."""
+    law, value = law_of(idle=600.0), 1.0
+    state = law.initial()
+    quiet = healthy(**{"offered_rate": ok(0.0), "running": ok(0.0), **signals})
+    for tick in range(int(minutes * 4) + 1):
+        seen = view(estimate(0.0, offered=0.0, forecast=0.0), 1.0, quiet, at=NOW + 15.0 * tick)
+        (proposal,), state = law.propose(seen, (TTFT,), BRIEF, state)
+        value = proposal.value
+    return value
+
+
+def test_the_last_replica_goes_after_an_idle_time_of_readable_zero() -> None:
+    assert lulled(9.0) == 1.0
+    assert lulled(10.5) == 0.0
+    assert lulled(60.0, running=ok(1.0)) == 1.0
+    assert lulled(60.0, queue_depth=ok(1.0)) == 1.0
+    assert lulled(60.0, offered_rate=Reading(State.MISSING)) == 1.0
+    assert lulled(60.0, offered_rate=Reading(State.STALE, 0.0)) == 1.0
+
+
+def test_spares_stay_whatever_is_asked() -> None:
+    assert propose(view(estimate(3.4), 4.0), spare=2.0)[0].value == 6.0
+    assert propose(view(estimate(0.0, offered=0.0, forecast=0.0), 5.0), spare=2.0)[0].value == 2.0
+
+
+# --- known events ------------------------------------------------------------------------------------------------
+
+
+MONDAY = 1_699_833_600.0  # 2023-11-13 00:00 UTC
+
+
+def test_replicas_are_there_before_the_office_opens() -> None:
+    """The horizon of 600 s is part of the floor: what is asked for at nine serves at ten past."""
+    office = Floor(8.0, "09:00", "18:00", "mon-fri", "+01:00")
+    calm = estimate(1.0, horizon=600.0)
+
+    def wanted(hours: float) -> tuple[float, Why]:
+        proposal, _ = propose(view(calm, 2.0, at=MONDAY + 3600 * hours), floors=(office,))
+        return proposal.value, proposal.why
+
+    assert wanted(7.8)[0] == 2.0
+    assert wanted(7.84) == (8.0, Why.TIMETABLE)
+    assert wanted(16.9) == (8.0, Why.TIMETABLE)
+    assert wanted(17.0)[0] == 2.0
+    assert wanted(5 * 24 + 10)[0] == 2.0  # Saturday
+
+
+def test_a_floor_keeps_and_never_lowers() -> None:
+    night = Floor(3.0, "22:00", "06:00")
+    idle, busy = view(estimate(0.5), 6.0, at=MONDAY + 3600), view(estimate(9.0), 11.0, at=MONDAY + 3600)
+
+    assert propose(idle, floors=(night,))[0].value == 3.0
+    assert propose(busy, floors=(night,))[0].value == 11.0
+
+
+@pytest.mark.parametrize("wrong", [{"begin": "9"}, {"end": "25:00"}, {"days": "mo-fr"}, {"zone": "Europe/Berlin"}])
+def test_a_floor_that_nobody_can_read_is_refused_with_its_mend(wrong: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}: .*; write "):
+        Floor(**{"replicas": 1.0, "begin": "09:00", "end": "18:00", **wrong})  # type: ignore[arg-type]
+
+
+# --- capacity that does not come ---------------------------------------------------------------------------------
+
+
+def test_capacity_that_never_comes_is_given_up_and_asked_for_again_ever_more_rarely() -> None:
+    """dynamo#14251: a pod that stays Pending froze the controller. A quota that is used up is no reason to ask for more
+    and more, nor to stop asking for good."""
+    law, current, ready = law_of(give_up=900.0), 6.0, 4.0
+    state, asked = law.initial(), []
+    for tick in range(4 * 60 * 4):
+        owner = TargetState(current, ready)
+        seen = View(Tick(tick, NOW + 15 * tick, 15.0), healthy(), {TARGET: owner}, {TARGET: Limits(0, 50)},
+                    estimate(12.0, evidence={"serving": ready}))  # fmt: skip
+        (proposal,), state = law.propose(seen, (TTFT,), BRIEF, state)
+        asked.append(proposal.why)
+        if tick == 0:
+            assert proposal.value == 15.0
+        if proposal.why == Why.CAPACITY_UNAVAILABLE:
+            assert proposal.value == current
+    given_up = [i for i, why in enumerate(asked) if why == Why.CAPACITY_UNAVAILABLE]
+    tries = [b - a for a, b in pairwise(given_up) if b - a > 1]
+
+    assert given_up[0] == 60  # 900 s
+    assert len(tries) >= 2
+    assert asked[given_up[0] - 1] == Why.DEMAND
+    assert state.short is not None
+    assert state.short.tries >= 3
+
+
+def test_one_replica_that_comes_after_all_ends_the_giving_up() -> None:
+    law = law_of(give_up=60.0)
+    state = law.initial()
+
+    def tick(number: int, ready: float) -> Proposal:
+        nonlocal state
+        seen = View(Tick(number, NOW + 15 * number, 15.0), healthy(), {TARGET: TargetState(6.0, ready)},
+                    {TARGET: Limits(0, 50)}, estimate(12.0, evidence={"serving": ready}))  # fmt: skip
+        (proposal,), state = law.propose(seen, (TTFT,), BRIEF, state)
+        return proposal
+
+    assert [tick(i, 4.0).why for i in range(6)][-1] == Why.CAPACITY_UNAVAILABLE
+    assert tick(6, 5.0).value == 15.0
+
+
+def test_a_slow_start_of_one_after_another_is_not_given_up() -> None:
+    law = law_of(give_up=120.0)
+    state = law.initial()
+    for number in range(40):
+        ready = 4.0 + number // 7
+        seen = View(Tick(number, NOW + 15 * number, 15.0), healthy(), {TARGET: TargetState(12.0, ready)},
+                    {TARGET: Limits(0, 50)}, estimate(12.0, evidence={"serving": ready}))  # fmt: skip
+        (proposal,), state = law.propose(seen, (TTFT,), BRIEF, state)
+        assert proposal.why != Why.CAPACITY_UNAVAILABLE
+
+
+def test_the_memory_of_the_policy_survives_a_restart() -> None:
+    state = Capacity.State(0.1, NOW, NOW - 60, Short(NOW, 4.0, 2, NOW + 900))
+
+    assert codec.decode(Capacity.State, codec.encode(state)) == state
