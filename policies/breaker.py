@@ -3,7 +3,8 @@
     out at once  errors >= max(20 %, 5 * all others) of >= 20 requests; stuck; a fault of its GPU; errors and slowness
                  both beyond half of their limits
     out when     slow_ratio times as slow as its peers, mean over the tokens of the last seconds, and slow for
-    it lasts     `slow_windows` judgements in a row (two, where these are ten seconds apart or more)
+    it lasts     `slow_windows` judgements in a row (two, where these are ten seconds apart or more); twice as long
+                 while demand is beyond what is carried
     never        more than max(1, share of the fleet); none for slowness or errors when more than that look bad at
                  once, or while load is beyond the fleet and the fleet as a whole is slow
     the way back closed -> open 0 -> probe 0.05 -> ramp 0.25 -> closed 1
@@ -35,6 +36,9 @@ from policies.verdict import Verdict, fleet_pace, verdicts
 APART = 10.0  # seconds from the first to the newest judgement after which two are enough
 LASTS = 3.0  # the same after which `slow_windows` are, however often it is looked at
 MEMORY = 2.0  # seconds over which slowness is averaged, by tokens: one long prompt blocks few of them
+SHORT = (
+    2.0  # times as long slowness must last while there are too few replicas: full batches of long prompts swing more
+)
 OVER = 1.5  # times its modelled step time at which the fleet as a whole is slow
 JITTER = 0.2
 STUCK = 15.0  # seconds without a move that are no long prompt any more, however often it is looked at
@@ -136,7 +140,8 @@ class Breaker:
             name for name, one in health.items()
             if (one is not before[name] or not room) and (owners[name][1].accepted or 0.0) < FACTOR[one.phase]
         }  # fmt: skip
-        health, held = self._eject(health, said, room, self._overload(view, brief, serving), view.tick)
+        patience = SHORT if brief.left > 0 else 1.0
+        health, held = self._eject(health, said, room, self._overload(view, brief, serving), patience, view.tick)
         out = sum(one.phase is not Phase.CLOSED for one in health.values())
         proposals = [
             _proposal(
@@ -197,8 +202,9 @@ class Breaker:
         begun = end if slow == 1 else one.slow_from
         return replace(one, slow=slow, slow_from=begun, slowness=mean, tokens=kept + new, judged=end)
 
-    def _verdict(self, one: Health, verdict: Verdict, tick: Tick) -> Why | None:
-        """Why this replica, in rotation, should be out. None when it should not."""
+    def _verdict(self, one: Health, verdict: Verdict, patience: float, tick: Tick) -> Why | None:
+        """Why this replica, in rotation, should be out. None when it should not. `patience` is how many times as long
+        slowness must last."""
         c, told = self.config, verdict.since(one.since)
         if not verdict.heard:
             return None
@@ -211,8 +217,8 @@ class Breaker:
             return Why.FAILING_REPLICA
         if (told.slowness or 0.0) >= max(c.slow_ratio / 2, 1.25) and told.failing(c.errors, 0.5):
             return Why.FAILING_REPLICA
-        lasts = one.judged - one.slow_from
-        lasting = (one.slow >= c.slow_windows and lasts >= LASTS - 1e-6) or (one.slow >= 2 and lasts >= APART - 1e-6)
+        lasts, windows = (one.judged - one.slow_from) / patience, c.slow_windows * patience
+        lasting = (one.slow >= windows and lasts >= LASTS - 1e-6) or (one.slow >= 2 and lasts >= APART - 1e-6)
         if lasting and one.slowness >= c.slow_ratio:
             return Why.SLOW_REPLICA
         if verdict.restarts is not None and verdict.restarts > one.restarts:
@@ -244,7 +250,13 @@ class Breaker:
         return after
 
     def _eject(
-        self, health: Mapping[str, Health], said: Mapping[str, Verdict], room: int, overload: bool, tick: Tick
+        self,
+        health: Mapping[str, Health],
+        said: Mapping[str, Verdict],
+        room: int,
+        overload: bool,
+        patience: float,
+        tick: Tick,
     ) -> tuple[dict[str, Health], dict[str, Why]]:
         """The health after ejections, and why some that look bad were left where they are."""
         after, held = dict(health), dict[str, Why]()
@@ -254,7 +266,7 @@ class Breaker:
             if one.phase is not Phase.CLOSED:
                 looks += 1
                 continue
-            why, told = self._verdict(one, said[name], tick), said[name].since(one.since)
+            why, told = self._verdict(one, said[name], patience, tick), said[name].since(one.since)
             soft = (told.slowness or 0.0) >= self.config.slow_ratio or told.failing(self.config.errors)
             looks += soft and not said[name].stuck
             if why is not None:

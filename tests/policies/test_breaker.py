@@ -223,6 +223,18 @@ def test_a_fleet_that_is_slow_as_a_whole_under_load_loses_nobody() -> None:
     fleet.until("r0", 0.0, 45.0, Seen(), r0=SLOW)
 
 
+def test_while_there_are_too_few_two_slow_intervals_are_no_reason_to_have_one_less() -> None:
+    """In a flash all batches are full of long prompts, and one of eight is twice as slow as its peers by chance."""
+    fleet = rotation(8, brief=Brief(Balance(9.0, 8.0), 1.5))
+    for _ in range(20):
+        fleet.tick(r3=Seen(slow=3.0))
+        fleet.tick(r3=Seen(slow=3.0))
+        fleet.tick()
+    assert fleet.out() == []
+
+    assert fleet.until("r3", 0.0, 60.0, r3=SLOW) <= 60.0  # a real one still goes within a minute
+
+
 def test_overload_does_not_keep_a_stuck_replica() -> None:
     """What moves nothing carries nothing."""
     fleet = rotation(brief=Brief(Balance(8.0, 4.0), 4.0))
