@@ -31,7 +31,7 @@ def seconds(value: float) -> str:
 
 def gate(**more: Any) -> Data:
     """The set-points of the data plane, the same for all contenders: no more in flight than the batches hold,
-    deadlines on, and what may be shed first is shed from nine tenths of the cap on."""
+    deadlines on, what may be shed first is shed from nine tenths of the cap on, and new replicas start slowly."""
     return {
         "concurrency": {"per_slot": 1.0},
         "queue": {"length": 1000, "wait": "10s", "fair": True},
@@ -40,6 +40,8 @@ def gate(**more: Any) -> Data:
             "sheddable": {"rank": 1, "load_lo": 0.9, "load_hi": 1.1},
         },
         "admission": {"deadlines": True},
+        # A replica that has just come looks idle: all that waits is sent to it at once, and its prompts time out there.
+        "slow_start": "60s",
         **more,
     }
 
