@@ -31,6 +31,7 @@ from benchmarks.control.plant import (
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "data" / "traces"
 AT = "@traces/"
+SHORT, LONG = 38.0, 60.0  # minutes of a flash; a constant fleet is cheap where the crowd fills half of the time
 FLASH_AT, FLASH_END = 12.0, 25.0  # minutes: when the rise begins, and until when what follows from it is looked at
 ERRORS = (0.7, 0.85, 1.0, 1.2, 1.4)  # of step times that Governor is given
 TIMES = "\u00d7"
@@ -85,7 +86,7 @@ def diurnal(**more: Any) -> Data:
 
 
 def flash(
-    factor: float, *, sheddable: float = SHEDDABLE, retry: bool = False, minutes: float = 38, **more: Any
+    factor: float, *, sheddable: float = SHEDDABLE, retry: bool = False, minutes: float = SHORT, **more: Any
 ) -> Data:
     """A crowd: up within two minutes, there for eight."""
     shape = {"kind": "flash", "at": f"{FLASH_AT}m", "rise": "2m", "hold": "8m", "fall": "2m", "factor": factor}
@@ -176,7 +177,7 @@ def _shaped() -> list[Case]:
         Case("diurnal", "Diurnal", "A day in 90 minutes, its peak four times its trough.", diurnal(), FULL),
         Case(
             "step", "Step", "Twice the requests from one second to the next, for twenty minutes.",
-            _chat(45, web(5.2, [step]), replicas=9, events=[("step", 15, 30)]), floor="step",
+            _chat(42, web(5.2, [step]), replicas=9, events=[("step", 15, 30)]), floor="step",
         ),
         Case(
             "ramp", "Ramp", "Twice the requests within fifteen minutes, ten minutes of them, and back within ten.",
@@ -185,12 +186,12 @@ def _shaped() -> list[Case]:
         Case(
             "two-flashes", "Two flashes",
             "The second crowd comes four minutes after the first has gone: whoever has let go by then pays twice.",
-            _chat(42, web(5.2, [twice, once]), replicas=9, events=[("first", 12, 20), ("second", 21, 29)]),
+            _chat(36, web(5.2, [twice, once]), replicas=9, events=[("first", 12, 20), ("second", 21, 29)]),
         ),
         Case(
             "sawtooth", "Sawtooth",
             "Load that swings with a period of four dead times, at which a loop with that delay amplifies most.",
-            _chat(62, web(7, [saw]), replicas=9),
+            _chat(50, web(7, [saw]), replicas=9),
         ),
     ]  # fmt: skip
 
@@ -211,7 +212,8 @@ def _flashes() -> list[Case]:
                     Case(
                         name, f"Flash {TIMES}{factor:g}" + ("" if sheddable else ", none sheddable")
                         + (", retries" if retry else ""),
-                        about, flash(factor, sheddable=sheddable, retry=retry), FULL if plain else BOUNDED,
+                        about, flash(factor, sheddable=sheddable, retry=retry, minutes=LONG if plain else SHORT),
+                        FULL if plain else BOUNDED,
                         floor="" if retry else "flash",
                     )
                 )  # fmt: skip
@@ -239,7 +241,7 @@ def _changes() -> list[Case]:
     return [
         Case(
             "prompt-shift", "Longer prompts", "At the same requests a second, prompts become three times as long.",
-            _chat(42, short, long, replicas=7, events=[("shift", 15, 30)]),
+            _chat(36, short, long, replicas=7, events=[("shift", 15, 30)]),
         ),
         Case(
             "cold-caches", "Cold caches",
@@ -265,13 +267,13 @@ def _troubles() -> list[Case]:
     flashed = {"kind": "flash", "at": "12m", "rise": "2m", "hold": "8m", "fall": "2m", "factor": 1.9}
     later = {**flashed, "at": "16m"}
     quota = scenario(
-        42, {CHAT: pool(6), "code": pool(6)},
+        38, {CHAT: pool(6), "code": pool(6)},
         {CHAT: [web(3.4, [flashed])], "code": [web(3.4, [later], name="ide")]},
         fleet={"gpus": 64}, events=[("short", 12, 30)],
     )  # fmt: skip
     tenants = [{"name": "acme", "share": 3}, {"name": "birch", "share": 2}, {"name": "cedar", "share": 1}]
     lost = _chat(
-        42, web(6.2, tenants=tenants), replicas=10, events=[("lost", 15, 33)],
+        38, web(6.2, tenants=tenants), replicas=10, events=[("lost", 15, 33)],
         disturbances=[
             {"kind": "quota", "at": "15m", "pool": CHAT, "limit": 5, "duration": "14m"},
             {"kind": "reclaim", "at": "15m", "pool": CHAT, "share": 0.5, "notice": "30s"},
@@ -383,7 +385,7 @@ def _axes() -> list[Case]:
         case
         for base, title, make in (
             ("diurnal", "Diurnal", diurnal),
-            ("flash-3", f"Flash {TIMES}3", partial(flash, 3.0)),
+            ("flash-3", f"Flash {TIMES}3", partial(flash, 3.0, minutes=LONG)),
         )
         for case in _varied(base, title, make)
     ]
