@@ -27,6 +27,7 @@ from controller.core.slo import Objective
 from controller.core.why import Why
 
 CLAMP = 1.5  # ln(latency/target) beyond this says no more than "far too slow"
+UNFORESEEN = 0.1  # share of the load to keep in hand where it cannot be forecast
 LONGEST = 3600.0  # seconds between two tries to get capacity that does not come
 
 
@@ -82,14 +83,15 @@ class Capacity:
         """Parameters of the capacity policy."""
 
         utilisation: float = param(
-            "share of a replica's capacity to plan with (rho*)", 0.95, unit=Unit.RATIO, gt=0, le=1
+            "share of a replica's capacity to plan with (rho*)", 0.92, unit=Unit.RATIO, gt=0, le=1
         )
-        spread: float = param("times the usual jump of demand between two readings to keep in hand", 1.0, ge=0, le=5)
+        spread: float = param("times the usual jump of demand between two readings to keep in hand", 1.5, ge=0, le=5)
         trim_time: float = param("seconds in which the trim corrects one e-fold", 900.0, unit=Unit.DURATION, gt=0)
-        trim_down: float = param("largest reduction by the trim, in ln", 0.05, ge=0, le=1)
+        trim_down: float = param("largest reduction by the trim, in ln", 0.0, ge=0, le=1)
         trim_up: float = param("largest addition by the trim, in ln", 0.35, ge=0, le=2)
         dead_band: float = param("ln(latency/target) within which the trim rests", 0.1, ge=0, le=1)
-        hysteresis: float = param("replicas by which the need must pass a whole number to count", 0.25, ge=0, lt=0.5)
+        hysteresis: float = param("replicas by which the need must pass a whole number to raise", 0.1, ge=0, lt=0.5)
+        keep: float = param("replicas that must be too many beyond a whole number to lower", 0.25, ge=0, lt=0.5)
         spare: float = param("warm replicas beyond the need", 0.0, ge=0)
         idle: float = param(
             "how long nothing must be asked before the last replica goes", 600.0, unit=Unit.DURATION, gt=0
@@ -148,7 +150,7 @@ class Capacity:
         need = load / config.utilisation * math.exp(state.trim)
         evidence = {**estimate.evidence, "need": need, "trim": state.trim, "backlog": estimate.backlog}
         spare = math.ceil(config.spare)
-        up, down = math.ceil(need - config.hysteresis) + spare, math.ceil(need + config.hysteresis) + spare
+        up, down = math.ceil(need - config.hysteresis) + spare, math.ceil(need + config.keep) + spare
         if load <= 0:
             # The hysteresis would keep the last replica for ever; how long it is kept is said by `idle`.
             gone = view.tick.at - (state.busy if state.busy is not None else view.tick.at)
@@ -249,9 +251,9 @@ class Capacity:
 
 def _load(estimate: Estimate) -> float:
     """What must be carried until capacity that is asked for now is warm: the load ahead, the load of now without its
-    noise, and what lies in the caches; the load as it is read where there is no forecast."""
+    noise, and what lies in the caches. Where nothing can be forecast, the load as it is read and a little more."""
     if estimate.forecast is None:
-        return estimate.demand or 0.0
+        return (estimate.demand or 0.0) * (1 + UNFORESEEN)
     now = estimate.level if estimate.level is not None else estimate.demand or 0.0
     return max(estimate.forecast, now, estimate.evidence.get("demand_kv", 0.0))
 

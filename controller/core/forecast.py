@@ -23,7 +23,7 @@ KEEP = 60  # errors kept of each law
 HALF_LIFE = 7.0  # younger errors that halve the weight of one in the margin
 MEMORY = 86_400.0  # seconds over which losses are compared: what happens every morning must be remembered until then
 FEW = 5  # errors before which there is no margin by experience
-PRIOR = 0.1  # margin until then, ln
+PRIOR = 0.25  # margin until then, ln: of a load that nobody knows yet much may be expected
 MOST = 0.3  # largest margin, ln: a ramp from nothing leaves errors that say little about tomorrow
 GAMMA = 0.02
 BETTER = 0.95  # of the loss of the law in use, below which another one takes over
@@ -36,7 +36,8 @@ DEFAULT = 1  # damped Holt, until the backtest knows better
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What was said for the time `due` (unix seconds) over `horizon` seconds, by law, in ln. `law` was in use."""
+    """What was said for the time `due` (unix seconds) over `horizon` seconds, by law, in ln; `uppers` is empty while
+    margins were the prior. `law` was in use."""
 
     due: float
     horizon: float
@@ -97,9 +98,11 @@ def update(state: ForecastState, now: float, value: float, horizon: float, q: fl
     margins = [_margin(state.errors, i, horizon, level) for i in range(len(points))]
     uppers = tuple(min(p + m, here + CLAMP) for p, m in zip(points, margins, strict=True))
     issued = state.issued
+    # A margin that nobody has earned says nothing of who is right.
+    earned = sum(horizon / SIMILAR <= one.horizon <= horizon * SIMILAR for one in state.errors) >= FEW
     # One a step: more would tell the same.
     if not issued or now + horizon >= issued[-1].due + STEP - 1e-6:
-        issued = (*issued, Issued(now + horizon, horizon, law, points, uppers))
+        issued = (*issued, Issued(now + horizon, horizon, law, points, uppers if earned else ()))
     made = Forecast(math.exp(points[law]), math.exp(uppers[law]), math.exp(here), laws.track.noise, LAWS[law])
     return made, replace(state, at=now, law=law, issued=issued)
 
@@ -117,6 +120,8 @@ def _judged(state: ForecastState, now: float, q: float) -> ForecastState:
         for i, upper in enumerate(one.uppers):
             losses[i] += max(q * (truth - upper), (q - 1) * (truth - upper))
             counts[i] += 1.0
+        if not one.uppers:
+            continue
         miss = 1.0 if truth > one.uppers[one.law] else 0.0
         alpha = min(max((1 - q if alpha is None else alpha) + GAMMA * (1 - q - miss), 0.03), 0.5)
     return replace(

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 
 STEP = 60.0  # seconds; the unit of the smoothing below, which is scaled to the time that really passed
 LEVEL, TREND, DAMP = 0.6, 0.2, 0.92  # per step
-STEEPEST = 0.1  # largest trend, in ln per step
-FURTHEST = 0.3  # ln; the largest part of a forecast that a trend may be
-YOUNG = 180.0  # seconds in which a series has no trend yet: the window that counts it is still filling
+STEEPEST = 0.25  # largest trend, in ln per step
+FURTHEST = 0.5  # ln; the largest part of a forecast that a trend may be
+YOUNG = 60.0  # seconds in which a series has no trend yet: the window that counts it is still filling
 JUMP = 3.0  # times the usual innovation, beyond which a level is believed at once
+LEAP = 0.5  # ln per step, from which on a jump is no ramp
 TURN = 2.0  # times the usual innovation, by which recent ones must speak against a trend to end it
 TURN_MEMORY = 45.0  # seconds in which such an innovation loses half of its word
 LEAST_NOISE, FIRST_NOISE = 0.02, 0.05  # ln
@@ -59,7 +60,8 @@ class Track:
         jump = abs(error) > JUMP * usual
         level = y if jump else expected + gain * error
         trend = DAMP**steps * self.trend
-        if not jump:
+        # Faster than any ramp: a jump is another level and no trend. Between readings a minute apart a ramp jumps too.
+        if not jump or abs(error) < LEAP * steps:
             trend += (1 - (1 - TREND) ** steps) * ((level - self.level) / steps - trend)
         doubt = 0.5 ** (gone / TURN_MEMORY) * self.doubt + error
         if doubt * trend < 0 and abs(doubt) > TURN * usual:

@@ -33,7 +33,9 @@ def view(
 def law_of(**config: Any) -> Capacity:
     """With round numbers: 15 % of room, and nothing for noise."""
     return Capacity(
-        Capacity.Config(**{"utilisation": 0.85, "spread": 0.0, "trim_down": 0.15, "hysteresis": 0.1, **config})
+        Capacity.Config(
+            **{"utilisation": 0.85, "spread": 0.0, "trim_down": 0.15, "hysteresis": 0.1, "keep": 0.1, **config}
+        )
     )
 
 
