@@ -30,7 +30,7 @@ def estimate(case: Case, program: Program) -> float:
     if rivals:
         total += training * (twin + loop)
     for name in rivals:
-        tries = len(contenders.peer(name).grid) // COARSE + 3 + FINALISTS * (training - 1)
+        tries = len(contenders.peer(name).grid) // COARSE + 4 + FINALISTS * (training - 1)
         total += (tries + seeds) * (twin + loop)
     return total + sum(seeds * TRIES[name] * EARLY * twin for name in names if name in SEARCHED)
 

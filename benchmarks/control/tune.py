@@ -8,6 +8,7 @@ Not every value is tried on every seed: on the first seed every third value of t
 one until it has none that is better, then the best two on the other seeds. What is chosen has been tried on all.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -64,15 +65,27 @@ def wanted(
     if missing := [one for one in coarse if one not in tried]:
         return missing, None
     mark = pooled(0.0, [mine[first]])
-    known = [value for value in grid if (value, first) in tried]
-    best = ranked([pooled(value, [tried[value, first]]) for value in known], mark)[0].value
-    place = list(grid).index(best)
-    near = [(grid[i], first) for i in (place - 1, place + 1) if 0 <= i < len(grid)]
-    if missing := [one for one in near if one not in tried]:
+    rough = {value: pooled(value, [one]) for (value, seed), one in tried.items() if seed == first}
+    best = ranked([rough[value] for value in grid if value in rough], mark)[0]
+    place = list(grid).index(best.value)
+    near = [grid[i] for i in (place - 1, place + 1) if 0 <= i < len(grid)]
+    if missing := [(value, first) for value in near if value not in rough]:
         return missing, None
-    finalists = ranked([pooled(value, [tried[value, first]]) for value in known], mark)[:FINALISTS]
+    finer = [between(best.value, value) for value in near if _misses_by_thrift(rough[value], best, mark)]
+    if missing := [(value, first) for value in finer if value not in rough]:
+        return missing, None
+    finalists = ranked(list(rough.values()), mark)[:FINALISTS]
     if missing := [(one.value, seed) for one in finalists for seed in others if (one.value, seed) not in tried]:
         return missing, None
     mark = pooled(0.0, [mine[seed] for seed in seeds])
     final = ranked([pooled(one.value, [tried[one.value, seed] for seed in seeds]) for one in finalists], mark)
     return [], final[0].value
+
+
+def between(one: float, other: float) -> float:
+    """The geometric mean, to three digits."""
+    return float(f"{math.sqrt(one * other):.3g}")
+
+
+def _misses_by_thrift(neighbour: Trial, best: Trial, mark: Trial) -> bool:
+    return gap(best, mark) <= 0 < gap(neighbour, mark) and neighbour.gpu_hours < best.gpu_hours

@@ -3,7 +3,7 @@
 import json
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,7 +182,7 @@ def test_a_change_of_governor_does_not_throw_away_what_is_known_of_its_peers(mon
 class Fake:
     """A peer that attains less and costs less the higher its value, on every seed alike but for a hair."""
 
-    def __init__(self, governor: Outcome, attained: Mapping[float, float]) -> None:
+    def __init__(self, governor: Outcome, attained: Callable[[float], float]) -> None:
         self.governor, self.attained = governor, attained
         self.asked: list[tuple[float, int]] = []
 
@@ -193,19 +193,21 @@ class Fake:
             if not todo:
                 return value
             self.asked += todo
-            tried.update({(value, seed): outcome(self.attained[value], hours=100 / value) for value, seed in todo})
+            tried.update({(value, seed): outcome(self.attained(value), hours=100 / value) for value, seed in todo})
         raise AssertionError("never done")
 
 
-def test_of_the_values_that_attain_as_much_the_cheapest_is_taken() -> None:
-    fake = Fake(outcome(0.98), {5.0: 1.0, 10.0: 0.995, 15.0: 0.985, 20.0: 0.97, 25.0: 0.9})
-    assert fake.chosen() == 15.0
+@pytest.mark.parametrize(("enough", "chosen"), [(16.0, 15.0), (18.0, 17.3), (4.0, 5.0), (99.0, 25.0)])
+def test_of_the_values_that_attain_as_much_the_cheapest_is_taken(enough: float, chosen: float) -> None:
+    """Also between two of the grid: a coarse grid would make a peer dearer than it is."""
+    fake = Fake(outcome(0.98), lambda value: 0.985 if value <= enough else 0.98 - value / 1000)
+    assert fake.chosen() == chosen
     assert len(fake.asked) == len(set(fake.asked))
     assert sum(seed == 102 for _, seed in fake.asked) == tune.FINALISTS
 
 
 def test_where_none_attains_as_much_the_one_that_comes_nearest_is_taken() -> None:
-    assert Fake(outcome(1.0), {5.0: 0.97, 10.0: 0.99, 15.0: 0.95, 20.0: 0.9, 25.0: 0.9}).chosen() == 10.0
+    assert Fake(outcome(1.0), lambda value: 0.99 - abs(value - 10.0) / 100).chosen() == 10.0
 
 
 def test_a_peer_that_saves_by_letting_the_critical_ones_wait_is_not_equal() -> None:
