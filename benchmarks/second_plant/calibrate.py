@@ -36,6 +36,10 @@ class Row:
     kv: float
     seconds: float
 
+    def fitted(self, profile: Profile) -> float:
+        """What a profile says of it, seconds."""
+        return profile.a + profile.b * self.prefill + profile.c * self.sequences + profile.d * self.kv
+
 
 def measured(python: Path, folder: Path) -> list[Row]:
     """Steps of one worker."""

@@ -18,7 +18,8 @@ START, PEAK, MOST = 4, 12, 16  # replicas at the start, of the static fleet, and
 COLD_START = 20.0  # seconds
 INTERVAL = 3.0  # seconds from tick to tick
 TTFT, TPOT = 2.0, 0.4  # promised, seconds
-WARM_UP, COOL_DOWN = 30.0, 20.0  # seconds at both ends that are not scored
+FIRST = 15.0  # seconds after which controllers join a fleet that serves already
+WARM_UP, COOL_DOWN = 40.0, 20.0  # seconds at both ends that are not scored
 SEATS = 8
 BLOCK, BLOCKS = 64, 80  # of the KV cache: tokens of a block, blocks of a replica
 KV_TOKENS = BLOCK * BLOCKS
@@ -26,7 +27,6 @@ SPEED = 0.12  # of the mocker's built-in step times
 PROMPT, ANSWER = 400, 20  # mean tokens
 LONGEST_PROMPT, LONGEST_ANSWER = 1200, 60
 HPAS = (4.0, 6.0)  # targets in requests in flight per replica
-TRAINING = 101  # the seed of what is settled beforehand
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Case:
 
 CASES = (
     Case("step", "the rate goes up 2.5-fold at once and stays there", 270, 3.0,
-         ({"kind": "step", "at": "80s", "factor": 2.5},)),
+         ({"kind": "step", "at": "90s", "factor": 2.5},)),
     Case("flash", "the rate goes up threefold within 10 s, stays for 60 s and comes back within 20 s", 270, 3.0,
-         ({"kind": "flash", "at": "80s", "rise": "10s", "hold": "60s", "fall": "20s", "factor": 3.0},)),
+         ({"kind": "flash", "at": "90s", "rise": "10s", "hold": "60s", "fall": "20s", "factor": 3.0},)),
 )  # fmt: skip
 
 

@@ -30,6 +30,12 @@ def installed() -> Path:
     return python
 
 
+def version() -> str:
+    """The release of Dynamo that is pinned."""
+    lines = REQUIREMENTS.read_text("utf-8").split()
+    return next(word.removeprefix("ai-dynamo==") for word in lines if word.startswith("ai-dynamo=="))
+
+
 def model(folder: Path) -> Path:
     """The folder of a model that has a tokenizer and nothing else."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,7 @@ class Replica:
     port: int
     asked: float
     process: "subprocess.Popen[bytes]"
+    at_once: bool = False
     let_in: bool = False
     ready: float | None = None
     ending: float | None = None
@@ -45,13 +46,14 @@ class Fleet:
         self._lock = RLock()
 
     def want(self, count: int, now: float, *, at_once: bool = False) -> None:
-        """Ask for so many replicas. What does not serve yet, and then the newest, is ended first."""
+        """Ask for so many replicas; `at_once` lets them in without a cold start. What does not serve yet, and then the
+        newest, is ended first."""
         with self._lock:
             have = self._wanted()
             for _ in range(count - len(have)):
                 name, port = f"{next(self._numbers):03d}", self._port()
                 asked = now - self._wait if at_once else now
-                self._replicas.append(Replica(name, port, asked, self._spawn(name, port)))
+                self._replicas.append(Replica(name, port, asked, self._spawn(name, port), at_once))
             for replica in sorted(have, key=lambda one: (one.ready is None, one.asked, one.name))[count:]:
                 self._end(replica, now)
             self._note(now)
@@ -85,10 +87,15 @@ class Fleet:
         with self._lock:
             return [one for one in self._replicas if one.ready is not None and one.gone is None and one.ending is None]
 
-    def cold_starts(self) -> list[float]:
-        """Seconds from asking to serving, of those that came."""
+    def everybody(self) -> list[Replica]:
+        """Replicas that were ever asked for."""
         with self._lock:
-            return [one.ready - one.asked for one in self._replicas if one.ready is not None]
+            return list(self._replicas)
+
+    def cold_starts(self) -> list[float]:
+        """Seconds from asking to serving, of those that came and were not there from the start."""
+        with self._lock:
+            return [one.ready - one.asked for one in self._replicas if one.ready is not None and not one.at_once]
 
     def history(self) -> list[tuple[float, int, int]]:
         """(since, replicas that are paid for, replicas that are ready)."""

@@ -32,7 +32,8 @@ LEAD = 0.7  # seconds from letting a mock worker in to its first answer, about
 PATIENCE = 90.0  # seconds until the plant must stand
 MARKS = ("vllm:", "dynamo_frontend_")
 FRONT = "frontend"
-_WAITING = "import sys; import dynamo.mocker.main as mocker; sys.stdin.readline(); mocker.main()"
+# Who gets no line because the bench is gone does not begin.
+_WAITING = "import sys; import dynamo.mocker.main as mocker; sys.stdin.readline() or sys.exit(); mocker.main()"
 
 
 class Page(NamedTuple):
@@ -67,7 +68,7 @@ class Plant:
         self._keys: dict[tuple[SeriesKey, ...], tuple[SeriesKey, ...]] = {}
         self._moves: list[Moved] = []
         self.told: Sequence[Told] = ()
-        ports = _ports()
+        ports = free_ports()
         self.port = next(ports)
         self.fleet = Fleet(self._spawn, self._serves, ports.__next__, cold_start=cold_start, lead=LEAD)
 
@@ -219,7 +220,7 @@ class Plant:
             return False
 
 
-def _ports() -> Iterator[int]:
+def free_ports() -> Iterator[int]:
     """Ports of the loopback that nobody has now; other plants look elsewhere. Dynamo takes none above 32767."""
     first = 20_000 + 100 * (os.getpid() % 100)
     for port in itertools.count(first):

@@ -7,6 +7,7 @@ import asyncio
 import json
 import math
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -79,14 +80,20 @@ def asks(case: Case, profile: Profile, seed: int) -> list[Ask]:
     return sorted((Ask(float(at) - scenario.start, int(p), int(o)) for at, p, o in rows), key=lambda one: one.at)
 
 
+def ticks(case: Case) -> list[float]:
+    """When controllers look, seconds after the start."""
+    count = math.ceil((case.seconds - cases.FIRST) / cases.INTERVAL)
+    return [cases.FIRST + number * cases.INTERVAL for number in range(count)]
+
+
 def on_twin(case: Case, profile: Profile, contender: str, seed: int) -> Outcome:
     """A run in virtual time."""
     one = study(case, profile, contender)
     world, scenario = one.scenario.world(seed), one.scenario
     pilot = _pilot(world, one.config, one, contender)
     try:
-        for number in range(math.ceil(scenario.duration / cases.INTERVAL)):
-            pilot.tick(scenario.start + number * cases.INTERVAL)
+        for after in ticks(case):
+            pilot.tick(scenario.start + after)
         world.advance(scenario.start + scenario.duration)
     finally:
         pilot.close()
@@ -104,14 +111,17 @@ def on_dynamo(case: Case, profile: Profile, contender: str, seed: int, python: P
         Plant(python, Path(folder), cases.replicas(contender)) as plant,
     ):
         start = float(math.ceil(time.time()) + 1)
-        skipped = asyncio.run(_through(plant, _pilot(plant, config, one, contender), load, start, start + case.seconds))
+        pilot = _pilot(plant, config, one, contender)
+        skipped = asyncio.run(_through(plant, pilot, load, start, start + case.seconds, ticks(case)))
         return _outcome(DYNAMO, case, contender, seed, plant, one.scenario, start, plant, skipped)
 
 
-async def _through(plant: Plant, pilot: Pilot, load: Sequence[Ask], start: float, end: float) -> int:
+async def _through(
+    plant: Plant, pilot: Pilot, load: Sequence[Ask], start: float, end: float, when: Sequence[float]
+) -> int:
     """Client, ticks and processes side by side until the end. How many ticks were skipped."""
     watching = asyncio.create_task(_watch(plant))
-    ticking = asyncio.create_task(_tick(pilot, start, end))
+    ticking = asyncio.create_task(_tick(pilot, start, when))
     try:
         plant.told = await play(load, plant.port, cases.MODEL, start, end, time.time)
         await asyncio.sleep(max(0.0, end - time.time()))
@@ -128,10 +138,10 @@ async def _watch(plant: Plant) -> None:
         await asyncio.sleep(0.25)
 
 
-async def _tick(pilot: Pilot, start: float, end: float) -> int:
+async def _tick(pilot: Pilot, start: float, when: Sequence[float]) -> int:
     skipped = 0
-    for number in range(math.ceil((end - start) / cases.INTERVAL)):
-        at = start + number * cases.INTERVAL
+    for after in when:
+        at = start + after
         if time.time() > at + cases.INTERVAL:
             skipped += 1
             continue
@@ -161,19 +171,21 @@ def _outcome(
         float(np.quantile(values[served], 0.95)) if served.any() else math.inf
         for values in (verdicts.ttft, verdicts.tpot)
     )
+    colds = real.fleet.cold_starts() if real is not None else []
     lags = [told.sent - told.due for told in real.told] if real is not None else []
     return Outcome(
         plant, case.name, contender, seed, found.offered, found.good, found.open, dict(found.missed),
         world.gpu_seconds(begin, end), max(paid for _, paid, _ in world.history(cases.POOL)), ttft, tpot,
         [(round(move.at - start, 1), move.before, move.after) for move in world.moves()],
-        median(real.fleet.cold_starts()) if real is not None else None,
+        median(colds) if colds else None,
         float(np.quantile(lags, 0.99)) if lags else None,
         skipped, os.getloadavg()[1] if real is not None else None,
     )  # fmt: skip
 
 
 def main() -> None:
-    """One real run, in a process of its own."""
+    """One real run, in a process of its own; when it is told to end, it ends the plant first."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     name, contender, seed, profile, out = sys.argv[1:]
     case = next(one for one in cases.CASES if one.name == name)
     told = Profile(**json.loads(Path(profile).read_text("utf-8")))
