@@ -76,12 +76,12 @@ What is compared is not the numbers but the order: does the twin put policies in
 | time | real | virtual |
 | requests | open loop, {_and(f"seed {seed}" for seed in seeds)} | the same requests at the same times |
 
-Prompts have {cases.PROMPT} tokens and answers {cases.ANSWER} in the mean, lognormal. A request is good when its
-first token came within {cases.TTFT:g} s and the others at {cases.TPOT * 1000:.0f} ms each in the mean, as the client saw it;
-what the machine delayed is late as well. All requests that are offered count, but for the first {cases.WARM_UP:g} s and
-the last {cases.COOL_DOWN:g} s. Controllers join after {cases.FIRST:g} s, when the fleet serves. Replica-seconds run from
-asking until the process is gone. There is no gate in front of either plant, and clients wait for ever: it is about
-replicas alone.
+Prompts have {cases.PROMPT} tokens and answers {cases.ANSWER} in the mean, lognormal. A request is good when its first
+token came within {cases.TTFT:g} s and the others at {cases.TPOT * 1000:.0f} ms each in the mean, as the client saw
+it; what the machine delayed is late as well. All requests that are offered count, but for the first {cases.WARM_UP:g}
+s and the last {cases.COOL_DOWN:g} s. Controllers join after {cases.FIRST:g} s, when the fleet serves. Replica-seconds
+run from asking until the process is gone. There is no gate in front of either plant, and clients wait for ever: it is
+about replicas alone.
 
 Times are those of the control bench divided by nine, so that a run takes minutes: a tick each {cases.INTERVAL:g} s, a
 cold start of {cases.COLD_START:g} s, Governor's limits and the HPA's stabilisation alike. What Governor has as
