@@ -127,10 +127,10 @@ def _traces() -> list[Case]:
         ),
         Case(
             "mooncake", "Mooncake conversation",
-            "The 59 minutes of the Mooncake conversation trace with its shared prefixes, 2.7 times the requests,"
+            "The first 46 minutes of the Mooncake conversation trace with its shared prefixes, 2.7 times the requests,"
             " without prompts of more than 32,000 tokens, behind prefix affinity; promised are 8 s and 200 ms.",
             _chat(
-                59, {
+                46, {
                     "kind": "mooncake", "name": "mooncake", "file": AT + mooncake, "factor": 2.7, "longest": 32_000,
                     **copied, **asked(ttft=8.0),
                 }, replicas=12, warm_up=5.0, strategy="prefix-affinity",
