@@ -3,8 +3,8 @@
     out at once  errors >= max(20 %, 5 * all others) of >= 20 requests; stuck; a fault of its GPU; errors and slowness
                  both beyond half of their limits
     out when     slow_ratio times as slow as its peers, mean over the tokens of the last seconds, and slow for
-    it lasts     `slow_windows` judgements in a row (two, where these are ten seconds apart or more); twice as long
-                 while demand is beyond what is carried
+    it lasts     `slow_windows` judgements in a row, twice as many while demand is beyond what is carried; or half a
+                 minute; or two judgements of ten seconds, when it is slower than that by far
     never        more than max(1, share of the fleet); none for slowness or errors when more than that look bad at
                  once, or while load is beyond the fleet and the fleet as a whole is slow
     the way back closed -> open 0 -> probe 0.05 -> ramp 0.25 -> closed 1
@@ -33,12 +33,12 @@ from controller.core.slo import Objective
 from controller.core.why import Why
 from policies.verdict import Verdict, fleet_pace, verdicts
 
-APART = 10.0  # seconds from the first to the newest judgement after which two are enough
-LASTS = 3.0  # the same after which `slow_windows` are, however often it is looked at
+LASTS = 3.0  # seconds from the first to the newest judgement after which `slow_windows` of them are enough
+LONG = 28.0  # the same after which two are: of three scrapes of fifteen seconds
+APART = 10.0  # the same for a replica that is slower than that by far
+CLEAR = 1.2  # times the ratio which is by far: what chance does to full batches of long prompts stays below it
 MEMORY = 2.0  # seconds over which slowness is averaged, by tokens: one long prompt blocks few of them
-SHORT = (
-    2.0  # times as long slowness must last while there are too few replicas: full batches of long prompts swing more
-)
+SHORT = 2.0  # times as often while there are too few replicas: full batches of long prompts swing more
 OVER = 1.5  # times its modelled step time at which the fleet as a whole is slow
 JITTER = 0.2
 STUCK = 15.0  # seconds without a move that are no long prompt any more, however often it is looked at
@@ -217,8 +217,10 @@ class Breaker:
             return Why.FAILING_REPLICA
         if (told.slowness or 0.0) >= max(c.slow_ratio / 2, 1.25) and told.failing(c.errors, 0.5):
             return Why.FAILING_REPLICA
-        lasts, windows = (one.judged - one.slow_from) / patience, c.slow_windows * patience
-        lasting = (one.slow >= windows and lasts >= LASTS - 1e-6) or (one.slow >= 2 and lasts >= APART - 1e-6)
+        lasts = one.judged - one.slow_from
+        often = one.slow >= c.slow_windows * patience and lasts >= LASTS * patience - 1e-6
+        long = LONG if one.slowness < CLEAR * c.slow_ratio else APART
+        lasting = often or (one.slow >= 2 and lasts >= long - 1e-6)
         if lasting and one.slowness >= c.slow_ratio:
             return Why.SLOW_REPLICA
         if verdict.restarts is not None and verdict.restarts > one.restarts:
