@@ -294,7 +294,8 @@ class Selector:
     # --- which candidate -------------------------------------------------------------------------------------------
 
     def _choose(self, found: Selection, exposed: dict[tuple[int, str], dict[str, set[str]]]) -> None:
-        ranks: dict[tuple[int, str, Fact], int] = {}
+        ranks: dict[tuple[int, str, Fact], tuple[int, Candidate]] = {}
+        told: set[tuple[int, Fact]] = set()  # by replicas, each for itself
         for (pool, replica), by_engine in exposed.items():
             for engine, names in by_engine.items():
                 contract, facts = self._homes[pool][engine]
@@ -303,12 +304,20 @@ class Selector:
                     if rank is None:
                         continue
                     chosen = contract.candidates[fact][rank]
-                    ranks[pool, replica, fact] = rank
+                    ranks[pool, replica, fact] = rank, chosen
+                    if not chosen.whole:
+                        told.add((pool, fact))
                     if names.intersection(chosen.born_with):
                         found.zeros.add((pool, replica, fact))
-                    found.sources.setdefault((pool, fact), {})[chosen.metric] = None
                     found.given.add((pool, fact))
-        found.entries = [e for e in found.entries if ranks.get((e.pool, e.replica, e.fact)) == e.rank]
+        for (pool, replica, fact), (_, chosen) in list(ranks.items()):
+            if chosen.whole and (pool, fact) in told:
+                del ranks[pool, replica, fact]
+                found.zeros.discard((pool, replica, fact))
+            else:
+                found.sources.setdefault((pool, fact), {})[chosen.metric] = None
+        known = {key: rank for key, (rank, _) in ranks.items()}
+        found.entries = [e for e in found.entries if known.get((e.pool, e.replica, e.fact)) == e.rank]
 
     def _gate(self, layout: Layout, present: Sequence[int], found: Selection) -> None:
         """Make the partners of `only_with` entries known, as entries of their own with the slot "gate"."""

@@ -32,6 +32,9 @@ class Candidate:
     `no_model`: the series carry no model label, so a pool's matcher on `Contract.model_label` does not apply to them;
     they belong to the pool of their replica.
 
+    `whole`: the series tell of the whole pool what its replicas may tell each for itself; they are read only where none
+    of them does.
+
     `value_label`: the value is the number of comma separated names in this label, taken from the series with the
     largest sample (an info metric whose sample is the time at which it was set).
     """
@@ -50,6 +53,7 @@ class Candidate:
     ignore_above: float | None = None
     value_label: str = ""
     no_model: bool = False
+    whole: bool = False
     born_with: tuple[str, ...] = ()
     only_with: "Candidate | None" = None
     on: tuple[str, ...] = ()

@@ -16,7 +16,9 @@ _OBSERVED = ("", "arrival", "schedule", "first_token", "step", "finish", "scrape
 _LISTS = ("duplicates", "born_with", "on", "workload_labels")
 _TEXTS = ("within", "across", "count_metric", "value_label", "workload_kind", "since", "until", "observed_at", "note")
 _NUMBERS = ("scale", "ignore_below", "ignore_above")
-_CANDIDATE_KEYS = {"metric", "kind", "where", "no_model", "over", "plus", "only_with", *_LISTS, *_TEXTS, *_NUMBERS}
+_CANDIDATE_KEYS = {
+    "metric", "kind", "where", "no_model", "whole", "over", "plus", "only_with", *_LISTS, *_TEXTS, *_NUMBERS,
+}  # fmt: skip
 _CONTRACT_KEYS = {
     "title", "model_label", "tenant_label", "role_label", "scope", "aliases", "marks", "flags", "releases", "facts",
     "unsupported", "hints", "aka", "known", "never", "generations",
@@ -98,6 +100,7 @@ def _candidate(place: str, fact: Fact, raw: Mapping[str, Any]) -> Candidate:
         kind=kind,
         where=tuple(matcher(place, text) for text in raw.get("where", ())),
         no_model=bool(raw.get("no_model", False)),
+        whole=bool(raw.get("whole", False)),
         over=_candidate(f"{place}.over", fact, raw["over"]) if "over" in raw else None,
         only_with=_partner(f"{place}.only_with", raw["only_with"]) if "only_with" in raw else None,
         plus=tuple(_candidate(f"{place}.plus[{i}]", fact, part) for i, part in enumerate(raw.get("plus", ()))),

@@ -201,6 +201,23 @@ def test_an_engine_that_exposes_old_and_new_name_at_once_is_not_counted_twice() 
     assert "per-request" in pool.unsupported[Fact.TPOT]
 
 
+def test_what_a_frontend_has_in_flight_is_not_added_to_what_its_workers_run() -> None:
+    """Dynamo, scraped at the frontend and at the workers as its contract says: a batch that is read twice as large as
+    it is makes the engine look faster, and capacity is then asked for too late."""
+    rules = needs(Fact.RUNNING, engine="dynamo", namespace="n")
+    one = 'job="f",instance="f",namespace="n",model="m"'
+    front = f'up{{job="f",instance="f"}} 1;dynamo_frontend_active_requests{{{one}}} 18;'
+    workers = "".join(
+        f'up{{job="w",instance="{name}"}} 1;'
+        f'vllm:num_requests_running{{job="w",instance="{name}",pod="{name}",namespace="n",model_name="m"}} {count};'
+        for name, count in (("a", 8), ("b", 7))
+    )
+    both, alone = (run({0: text}, rules)[0].pools["p"] for text in (front + workers, front))
+    assert both.gauges[Fact.RUNNING] == 15
+    assert both.sources[Fact.RUNNING] == "vllm:num_requests_running"
+    assert alone.gauges[Fact.RUNNING] == 18
+
+
 def test_http_counters_without_a_model_go_to_the_pool_of_their_pod_alone() -> None:
     def scrape(count: float) -> str:
         http = 'http_requests_total{handler="/v1/completions",method="POST",status="2xx",job="j",'
