@@ -1,6 +1,6 @@
 """The order of policies on Dynamo's mock workers, beside that on the twin; writes docs/second-plant.md.
 
-python -m benchmarks.second_plant [--seeds 3] [--page]
+python -m benchmarks.second_plant [--seeds 2] [--page]
 """
 
 import argparse
@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.second_plant import calibrate, cases, environment
-from benchmarks.second_plant.cases import Case
 from benchmarks.second_plant.page import Results, Step, text
 from benchmarks.second_plant.run import Outcome, on_twin
 from controller.core.step_model import Profile
@@ -49,38 +48,39 @@ def measure(seeds: Sequence[int]) -> Iterator[Results]:
         steps = tuple(Step(one.prefill, one.sequences, one.kv, one.seconds, one.fitted(profile)) for one in rows)
         outcomes: list[Outcome] = []
         for seed in seeds:
-            for case in cases.CASES:
-                print(f"{case.name}, seed {seed}: {len(cases.contenders())} plants at once", flush=True)
-                outcomes += _real(case, seed, told, folder)
-                outcomes += [on_twin(case, profile, contender, seed) for contender in cases.contenders()]
+            print(f"seed {seed}: {len(cases.CASES) * len(cases.contenders())} plants at once", flush=True)
+            outcomes += _real(seed, told, folder)
+            outcomes += [on_twin(case, profile, one, seed) for case in cases.CASES for one in cases.contenders()]
             day = datetime.fromtimestamp(time.time(), UTC).date().isoformat()
             cores = os.cpu_count() or 1
             yield Results(day, environment.version(), cores, profile, error, steps, tuple(outcomes))
 
 
-def _real(case: Case, seed: int, profile: Path, folder: Path) -> list[Outcome]:
-    """All contenders at the same time, each with a plant and a process of its own."""
+def _real(seed: int, profile: Path, folder: Path) -> list[Outcome]:
+    """All contenders in all scenarios at the same time, each with a plant and a process of its own."""
     runs = []
-    for contender in cases.contenders():
-        out = folder / f"{case.name}-{contender}-{seed}.json"
-        command = [sys.executable, "-m", "benchmarks.second_plant.run", case.name, contender, str(seed)]
-        runs.append((contender, out, subprocess.Popen([*command, str(profile), str(out)], cwd=environment.ROOT)))
+    for case in cases.CASES:
+        for contender in cases.contenders():
+            out = folder / f"{case.name}-{contender}-{seed}.json"
+            command = [sys.executable, "-m", "benchmarks.second_plant.run", case.name, contender, str(seed)]
+            process = subprocess.Popen([*command, str(profile), str(out)], cwd=environment.ROOT)
+            runs.append((case, contender, out, process))
     found = []
     try:
-        for contender, out, process in runs:
+        for case, contender, out, process in runs:
             if process.wait(case.seconds + SPARE) != 0:
                 raise RuntimeError(f"the run of {contender} in {case.name} failed; its reason is above")
             found.append(Outcome(**json.loads(out.read_text("utf-8"))))
     finally:
-        for _, _, process in runs:
+        for *_, process in runs:
             process.terminate()
     return found
 
 
 def main() -> None:
-    """Five minutes for each scenario and seed."""
+    """Five minutes for each seed."""
     words = argparse.ArgumentParser(prog="python -m benchmarks.second_plant", description=__doc__)
-    words.add_argument("--seeds", type=int, default=3, help="how many seeds are run")
+    words.add_argument("--seeds", type=int, default=2, help="how many seeds are run")
     words.add_argument("--page", action="store_true", help="write the page from the results that are there")
     chosen = words.parse_args()
     if not chosen.page:
