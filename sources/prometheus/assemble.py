@@ -70,7 +70,8 @@ def values(
             whole = {member: of for member, of in buckets.items() if member not in without}
             found[pool] = _histograms(question, parts, whole, edges.get(pool, {}))
     else:
-        for pool, cells in _numbers(question, parts, rows, targets, used, ambiguous).items():
+        for pool, all_cells in _numbers(question, parts, rows, targets, used, ambiguous).items():
+            cells = _each_for_itself(parts, all_cells, used[pool])
             numbers = {member: _number(question, parts, cell) for member, cell in cells.items()}
             number = _combine(question.parts[0].candidate.across, list(numbers.values()))
             found[pool] = Values(question.split, question.whole, numbers, number=number)
@@ -157,6 +158,21 @@ def _numbers(
                 newest[pool, member, tag] = value
                 cell[tag] = [_names_in(row.get(candidate.value_label, ""))]
     return cells
+
+
+def _each_for_itself(
+    parts: Mapping[str, Part], cells: dict[str, Numbers], used: dict[str, None]
+) -> dict[str, Numbers]:  # fmt: skip
+    """Without what is told of the whole pool, where a replica tells the same for itself."""
+    whole = {tag: part.candidate.metric for tag, part in parts.items() if part.candidate.whole}
+    if not whole:
+        return cells
+    bare = {member: {tag: of for tag, of in cell.items() if tag not in whole} for member, cell in cells.items()}
+    kept = {member: cell for member, cell in bare.items() if cell}
+    if kept:
+        for metric in whole.values():
+            used.pop(metric, None)
+    return kept or cells
 
 
 def common_edges(question: Question, rows: Iterable[Row], targets: Targets, *, common: bool = True) -> dict[str, Edges]:
