@@ -1,5 +1,7 @@
 """docs/second-plant.md: what both plants said, whether they agree, and where not. Every number is of results.json."""
 
+import itertools
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -11,11 +13,12 @@ from benchmarks.second_plant.run import DYNAMO, TWIN, Outcome
 from controller.core.step_model import Profile
 
 NAMES: Mapping[str, str] = {
-    cases.GOVERNOR: "Governor, capacity",
-    **{cases.hpa(target): f"HPA, {target:g} in flight" for target in cases.HPAS},
-    cases.NONE: f"nobody, {cases.START} replicas",
-    cases.STATIC: f"static, {cases.PEAK} replicas",
+    cases.GOVERNOR: "Governor",
+    **{cases.hpa(target): f"HPA at {target:g} in flight" for target in cases.HPAS},
+    cases.NONE: f"nobody ({cases.START} replicas)",
+    cases.STATIC: f"static ({cases.PEAK} replicas)",
 }
+WIDTH = 118
 PLANTS: Mapping[str, str] = {DYNAMO: "Dynamo", TWIN: "twin"}
 
 
@@ -46,9 +49,21 @@ class Results:
 
 def text(results: Results) -> str:
     """The whole page."""
-    return "\n\n".join(
-        block.strip("\n") for block in (_head(results), *_cases(results), _verdict(results), _differ(results))
-    ) + "\n"  # fmt: skip
+    blocks = (_head(results), *_cases(results), _verdict(results), _differ(results))
+    return "\n\n".join(_wrapped(part) for block in blocks for part in block.strip("\n").split("\n\n")) + "\n"
+
+
+def _wrapped(part: str) -> str:
+    """Prose and lists in lines of one length; tables, headings and comments as they are."""
+    if part.startswith(("|", "#", "<!--")):
+        return part
+    if not part.startswith("- "):
+        return textwrap.fill(" ".join(part.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+    items = (" ".join(one.split()) for one in part.removeprefix("- ").split("\n- "))
+    return "\n".join(
+        textwrap.fill(f"- {one}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        for one in items
+    )
 
 
 def _head(results: Results) -> str:
@@ -128,40 +143,59 @@ def _span(values: Sequence[float], word: Callable[[float], str]) -> str:
 
 
 def _verdict(results: Results) -> str:
-    lines, swapped, agreed, all_of_them = [], [], 0, 0
+    lines: list[str] = []
+    swapped: list[tuple[Case, Measure, ranking.Pair]] = []
+    one_sided: list[tuple[Case, Measure, ranking.Pair]] = []
+    agreed = all_of_them = 0
     for case in cases.CASES:
         for measure in Measure:
             real, twin = (_means(results, plant, case, measure) for plant in (DYNAMO, TWIN))
             pairs = ranking.pairs(real, twin, measure)
             swapped += [(case, measure, pair) for pair in pairs if pair.swapped]
+            one_sided += [(case, measure, pair) for pair in pairs if not (pair.swapped or pair.agreed)]
             agreed += sum(pair.agreed for pair in pairs)
             all_of_them += len(pairs)
             for plant, values in ((DYNAMO, real), (TWIN, twin)):
-                words = ", ".join(NAMES[one] for one in ranking.order(values, measure))
-                lines.append(f"| {case.name} | {measure} | {PLANTS[plant]} | {words} |")
+                lines.append(f"| {case.name} | {measure} | {PLANTS[plant]} | {_ordered(values, measure)} |")
     head = "## Is the order the same?\n\n"
     table = "| scenario | by | plant | best first |\n| --- | --- | --- | --- |\n" + "\n".join(lines)
     close = (
         f"Of two contenders whose means differ by less than {ranking.CLOSE[Measure.ATTAINED] * 100:g} points, or by "
-        f"less than {ranking.CLOSE[Measure.COST]:.0%} of their replica-seconds, neither is ahead. By that rule the "
+        f"less than {ranking.CLOSE[Measure.COST]:.0%} of their replica-seconds, neither is ahead (≈). By that rule the "
         f"plants say the same of {agreed} of {all_of_them} pairs, and the opposite of {len(swapped)}."
     )
-    if not swapped:
-        return f"{head}**Yes.** No two contenders are in opposite orders. {close}\n\n{table}"
-    told = "\n".join(f"- {_swap(results, *one)}" for one in swapped)
-    return f"{head}**Not everywhere.** {close} Opposite are:\n\n{told}\n\n{table}"
+    answer = "**Not everywhere.**" if swapped else "**Yes.** No two contenders are in opposite orders."
+    blocks = [f"{head}{answer} {close}"]
+    if swapped:
+        blocks += ["Opposite are:", "\n".join(f"- {_numbers(results, *one)}" for one in swapped)]
+    if one_sided:
+        blocks += [
+            "One plant puts in an order what the other leaves open:",
+            "\n".join(f"- {_numbers(results, *one)}" for one in one_sided),
+        ]
+    return "\n\n".join([*blocks, table])
 
 
-def _swap(results: Results, case: Case, measure: Measure, pair: ranking.Pair) -> str:
-    def word(plant: str, name: str) -> str:
-        value = _means(results, plant, case, measure)[name]
-        return f"{value:.1%}" if measure is Measure.ATTAINED else f"{value:,.0f}"
+def _ordered(values: Mapping[str, float], measure: Measure) -> str:
+    """Names, the best first, with what stands between each and the next."""
+    names = ranking.order(values, measure)
+    words = NAMES[names[0]]
+    for before, name in itertools.pairwise(names):
+        words += f" {'>' if ranking.ahead(values, before, name, measure) else '≈'} {NAMES[name]}"
+    return words
 
-    ahead, behind = (pair.first, pair.second) if pair.dynamo > 0 else (pair.second, pair.first)
-    return (
-        f"{case.name}, {measure}: on Dynamo {NAMES[ahead]} is ahead of {NAMES[behind]} ({word(DYNAMO, ahead)} and "
-        f"{word(DYNAMO, behind)}), on the twin behind it ({word(TWIN, ahead)} and {word(TWIN, behind)})."
-    )
+
+def _numbers(results: Results, case: Case, measure: Measure, pair: ranking.Pair) -> str:
+    def told(plant: str) -> str:
+        values = _means(results, plant, case, measure)
+        one, other = (
+            f"{values[name]:.1%}" if measure is Measure.ATTAINED else f"{values[name]:,.0f}"
+            for name in (pair.first, pair.second)
+        )
+        return f"{one} and {other} on {'Dynamo' if plant == DYNAMO else 'the twin'}"
+
+    names = f"{NAMES[pair.first]} and {NAMES[pair.second]}"
+    return f"{case.name}, {measure}: {names} have {told(DYNAMO)}, {told(TWIN)}."
 
 
 def _means(results: Results, plant: str, case: Case, measure: Measure) -> dict[str, float]:
@@ -205,6 +239,17 @@ def _differ(results: Results) -> str:
 | prefill tokens | sequences | KV tokens | measured | fitted |
 | --- | --- | --- | --- | --- |
 {rows}
+
+## What it found
+
+- The contract `dynamo` added what the frontend has in flight to what the workers run when both were scraped, as it
+  tells one to. Governor then saw batches of twice their size, took the engine for faster than it is, and asked for
+  replicas too late: in the flash it kept far fewer promises than on the twin. What a frontend counts is now read only
+  where no worker tells (`tests/recording/test_increments.py`, `tests/prometheus/test_frontend.py`), and the runs above
+  were made after that.
+- A fleet and a controller that begin in the same second: prompts are counted when their first token comes, answers when
+  they end, so that for a few windows prompts look longer than they are and Governor asks for too much. Here
+  controllers join later, on both plants.
 
 Measured on {results.date}."""
 

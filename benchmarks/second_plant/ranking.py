@@ -61,12 +61,13 @@ def order(values: Mapping[str, float], measure: Measure) -> list[str]:
 def pairs(dynamo: Mapping[str, float], twin: Mapping[str, float], measure: Measure) -> list[Pair]:
     """Every two contenders, compared on both plants."""
     return [
-        Pair(first, second, _ahead(dynamo, first, second, measure), _ahead(twin, first, second, measure))
+        Pair(first, second, ahead(dynamo, first, second, measure), ahead(twin, first, second, measure))
         for first, second in itertools.combinations(dynamo, 2)
     ]
 
 
-def _ahead(values: Mapping[str, float], first: str, second: str, measure: Measure) -> int:
+def ahead(values: Mapping[str, float], first: str, second: str, measure: Measure) -> int:
+    """Who of two is: 1 the first, -1 the second, 0 neither."""
     one, other = values[first], values[second]
     near = CLOSE[measure] * (max(one, other) if measure is Measure.COST else 1.0)
     if abs(one - other) < near:

@@ -236,13 +236,18 @@ def results(**twin: tuple[float, float]) -> Results:
 
 def test_a_page_that_says_yes_where_the_plants_contradict_each_other() -> None:
     assert "**Yes.**" in text(results())
-    assert "the opposite of 0" in text(results())
+    assert "the opposite of 0" in " ".join(text(results()).split())
     swapped = text(results(governor=(0.7, 1600.0)))
     assert "**Not everywhere.**" in swapped
+    told = " ".join(swapped.split())
     assert (
-        "step, attainment: on Dynamo Governor, capacity is ahead of HPA, 6 in flight (90.0% and 80.0%), on the twin "
-        "behind it (70.0% and 80.0%)." in swapped
+        "step, attainment: Governor and HPA at 6 in flight have 90.0% and 80.0% on Dynamo, 70.0% and 80.0% on the twin."
+        in told
     )
+    assert "static (12 replicas) > HPA at 4 in flight > HPA at 6 in flight > Governor > nobody (4 replicas)" in swapped
+    near = text(results(**{"hpa-6": (0.89, 1900.0)}))
+    assert "the opposite of 0" in " ".join(near.split())
+    assert "One plant puts in an order what the other leaves open" in near
 
 
 def test_a_hair_between_two_means_is_no_order() -> None:
