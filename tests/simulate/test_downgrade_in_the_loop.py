@@ -88,7 +88,7 @@ def outcome(*, downgrade: bool) -> Outcome:
 def test_the_smaller_model_takes_what_would_be_refused_and_only_of_who_agreed() -> None:
     with_it, without = outcome(downgrade=True), outcome(downgrade=False)
 
-    assert with_it.degraded["batch"] > 100
+    assert with_it.degraded["batch"] > 30
     assert with_it.degraded["web"] == 0
     assert with_it.refused < without.refused
     assert with_it.web >= without.web - 0.002
