@@ -133,8 +133,8 @@ def _row(results: Results, case: Case, contender: str) -> str:
 
 
 def _span(values: Sequence[float], word: Callable[[float], str]) -> str:
-    """The mean, and the extremes where there are several seeds."""
-    if len(values) < 2:
+    """The mean, and the extremes where they differ."""
+    if word(min(values)) == word(max(values)):
         return word(values[0])
     return f"{word(fmean(values))} ({word(min(values))} to {word(max(values))})"
 
@@ -229,7 +229,7 @@ def _differ(results: Results) -> str:
   of single chunks, prefills of others in between included. Prompts are counted by the frontend when their first token
   comes. The workers tell running, waiting and the cache under vLLM's names.
 - **The machine.** {results.cores} cores, shared with other work: a load of {min(loads):.1f} to {max(loads):.1f}. All
-  contenders of a scenario ran at the same time, so that they shared it alike. The client sent the 99th percentile of
+  contenders in both scenarios of a seed ran at the same time, so that they shared it alike. The client sent the 99th percentile of
   its requests {max(lags) * 1000:.0f} ms late at worst. Answers that did not come whole: {failed}.
 - **Ends.** A mock worker that gets SIGTERM leaves the store of addresses and finishes; a request that the frontend
   sends to it in that moment fails. The twin's gateway knows at once.
