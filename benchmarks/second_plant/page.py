@@ -229,8 +229,8 @@ def _differ(results: Results) -> str:
   of single chunks, prefills of others in between included. Prompts are counted by the frontend when their first token
   comes. The workers tell running, waiting and the cache under vLLM's names.
 - **The machine.** {results.cores} cores, shared with other work: a load of {min(loads):.1f} to {max(loads):.1f}. All
-  contenders in both scenarios of a seed ran at the same time, so that they shared it alike. The client sent the 99th percentile of
-  its requests {max(lags) * 1000:.0f} ms late at worst. Answers that did not come whole: {failed}.
+  contenders in both scenarios of a seed ran at the same time, so that they shared it alike. The client sent the 99th
+  percentile of its requests {max(lags) * 1000:.0f} ms late at worst. Answers that did not come whole: {failed}.
 - **Ends.** A mock worker that gets SIGTERM leaves the store of addresses and finishes; a request that the frontend
   sends to it in that moment fails. The twin's gateway knows at once.
 - **Cold start.** A new replica served {median(cold):.1f} s after it was asked for (median of the runs), on the twin
