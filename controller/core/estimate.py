@@ -257,7 +257,11 @@ def _learn(
         return replace(state, at=now, batch=None, replicas=replicas, forecast=memory, cache_told=told)
     gain = _gain(state.at, now, state.samples)
     hit = min(max(pool.get(Signal.PREFIX_HIT_RATE).value or 0.0, 0.0), 1.0)
-    shape = _blend(state.shape, Shape((prompt.value or 0.0) / finished.value, output.value / finished.value, hit), gain)
+    # Prompt tokens are counted when a request begins and answer tokens while it runs: over those that finished, both
+    # look too long for as long as more begin than end, and a fleet that has just begun would be asked for threefold.
+    begun = pool.get(Signal.ADMITTED_RATE).usable or finished.value
+    seen = Shape((prompt.value or 0.0) / begun, 2 * output.value / (begun + finished.value), hit)
+    shape = _blend(state.shape, seen, gain)
     itl = _itl(pool)
     batch = _batch(pool, itl, output.value, replicas)
     if not batch:

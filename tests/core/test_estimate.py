@@ -280,3 +280,19 @@ def test_a_model_learned_at_night_is_bent_by_the_morning_ramp(fixed: float, grow
     assert awake is not None
     assert abs(math.log(awake / true)) < 0.5 * abs(math.log(asleep / true))
     assert awake == pytest.approx(true, rel=0.1)
+
+
+def test_requests_do_not_look_longer_than_they_are_while_more_begin_than_end() -> None:
+    """In its first minute a fleet has begun a hundred requests and ended ten: over those ten, its prompts looked ten
+    times as long, and 27 replicas were asked for where 8 served."""
+    young = pool()
+    signals = {
+        **young.signals, Signal.ADMITTED_RATE: ok(10.0), Signal.FINISHED_RATE: ok(1.0),
+        Signal.PROMPT_TOKEN_RATE: ok(10.0 * 1000), Signal.GENERATION_TOKEN_RATE: ok(10.0 * 55),
+    }  # fmt: skip
+
+    _, state = learn(*[replace(young, signals=signals)] * 3)
+
+    assert state.shape is not None
+    assert state.shape.prompt == pytest.approx(1000.0)
+    assert state.shape.output == pytest.approx(100.0)
