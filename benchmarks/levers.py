@@ -14,7 +14,7 @@ from typing import Any
 
 from controller.config import GovernorConfig, loads
 from controller.core.decide import DecideState, decide
-from controller.core.estimate import EstimatorState
+from controller.core.learned import EstimatorState
 from controller.core.members import seen
 from controller.core.model import Lever, Plan, PoolReadings, Scope, Snapshot, Target, TargetState, Tick
 from controller.core.reading import Reading, ok

@@ -194,7 +194,6 @@ def _means_nothing(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Fi
             (*at, "setpoints"), "names no set-point", f"write one of {', '.join(SETPOINTS)}, or remove the key"
         )
 
-
     bounds = (settings.min, settings.max, settings.quantum)
     usual = DEFAULTS[lever]
     if lever is Lever.ADMISSION and len(settings.setpoints) > 1 and bounds != (usual.min, usual.max, usual.quantum):

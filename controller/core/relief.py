@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from controller.core.model import Decision, Lever, Snapshot, Target, TargetState
 from controller.core.ports import Balance, Estimate
 from controller.core.rules import LeverRules, PoolRules
+from controller.core.tenancy import ClassRules, TenantRules
 
 FEW, MANY = 0.8, 0.98  # share of what is carried that may be in use: of few sequences, and of very many
 UNKNOWN = 0.95  # while nobody knows how many there are
@@ -100,8 +101,8 @@ def sheddable(pool: PoolRules, now: Balance) -> float:
     return math.fsum(now.by_class.get(name, 0.0) for name in sorted(names))
 
 
-def _consents(one: object) -> bool:
-    return bool(getattr(one, "consents", False))
+def _consents(one: TenantRules | ClassRules | None) -> bool:
+    return one is not None and one.consents
 
 
 class Known:

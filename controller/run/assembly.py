@@ -14,7 +14,7 @@ from controller.config.models import FleetGuardConfig, LeverConfig, PoolConfig
 from controller.config.needs import gateway_of
 from controller.config.plugins import Plugin
 from controller.config.spell import spell
-from controller.core.estimate import EstimatorSpec
+from controller.core.learned import EstimatorSpec
 from controller.core.meter import GatewaySpec, Meter, PoolSpec
 from controller.core.model import Lever, Mode, Pin, Target
 from controller.core.ports import Actuator, Binding, Limits, Policy, PoolNeeds, Source

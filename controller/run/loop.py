@@ -14,6 +14,7 @@ import structlog
 
 from controller.core import estimate
 from controller.core.decide import DecideState, decide
+from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.members import seen
 from controller.core.meter import Meter
 from controller.core.model import Applied, Lever, Plan, Snapshot, Target, TargetState, Tick
@@ -51,7 +52,7 @@ class Parts:
 
     source: Source
     meter: Meter
-    estimators: Mapping[str, estimate.EstimatorSpec]
+    estimators: Mapping[str, EstimatorSpec]
     rules: FleetRules
     policies: Mapping[str, Policy[Any]]
     actuators: Mapping[str, Actuator]
@@ -88,7 +89,7 @@ class ControlLoop:
         self.number = 0
         self.last_at: float | None = None
         self.state = DecideState()
-        self.learned: dict[str, estimate.EstimatorState] = {}
+        self.learned: dict[str, EstimatorState] = {}
         self.ledger_ok = True
         self._horizons: dict[str, float] = {}
         self._fixed = tuple(target for pool in parts.rules.pools for target in pool.targets)
@@ -209,7 +210,7 @@ class ControlLoop:
 
     def _record_plan(
         self, snapshot: Snapshot, estimates: Mapping[str, Estimate], plan: Plan, before: DecideState,
-        learned: Mapping[str, estimate.EstimatorState],
+        learned: Mapping[str, EstimatorState],
     ) -> Plan:  # fmt: skip
         try:
             self._write(snapshot, plan, before, learned)
@@ -227,7 +228,7 @@ class ControlLoop:
         return plan
 
     def _write(
-        self, snapshot: Snapshot, plan: Plan, before: DecideState, learned: Mapping[str, estimate.EstimatorState]
+        self, snapshot: Snapshot, plan: Plan, before: DecideState, learned: Mapping[str, EstimatorState]
     ) -> None:
         parts = self.parts
         record: dict[str, Any] = {
@@ -253,13 +254,13 @@ class ControlLoop:
 
 
 def learn(
-    specs: Mapping[str, estimate.EstimatorSpec], snapshot: Snapshot, learned: Mapping[str, estimate.EstimatorState]
-) -> tuple[dict[str, Estimate], dict[str, estimate.EstimatorState]]:
+    specs: Mapping[str, EstimatorSpec], snapshot: Snapshot, learned: Mapping[str, EstimatorState]
+) -> tuple[dict[str, Estimate], dict[str, EstimatorState]]:
     """Estimates of all pools and the next states; shared by the loop and by replay."""
     estimates: dict[str, Estimate] = {}
-    after: dict[str, estimate.EstimatorState] = {}
+    after: dict[str, EstimatorState] = {}
     for name, spec in sorted(specs.items()):
-        state = learned.get(name) or estimate.EstimatorState()
+        state = learned.get(name) or EstimatorState()
         readings = snapshot.pools.get(name)
         if readings is None:
             after[name] = state
@@ -269,7 +270,7 @@ def learn(
     return estimates, after
 
 
-def encode_states(decided: DecideState, learned: Mapping[str, estimate.EstimatorState]) -> dict[str, Any]:
+def encode_states(decided: DecideState, learned: Mapping[str, EstimatorState]) -> dict[str, Any]:
     """All memory of the pure laws as plain data."""
     return {
         "policies": {key: codec.encode(state) for key, state in decided.policies.items() if state is not None},

@@ -12,7 +12,7 @@ from typing import Any
 
 from controller.config import GovernorConfig
 from controller.core.decide import DecideState, decide
-from controller.core.estimate import EstimatorState
+from controller.core.learned import EstimatorState
 from controller.core.model import Plan
 from controller.run.assembly import estimator_specs, fleet_rules, policies
 from controller.run.ledger import LedgerError, read_ledger

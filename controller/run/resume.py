@@ -15,10 +15,10 @@ from typing import Any
 import structlog
 
 from controller.core.decide import DecideState
-from controller.core.estimate import EstimatorState
 from controller.core.fleet import FleetHold
 from controller.core.guards import GuardState
 from controller.core.hindsight import Hindsight
+from controller.core.learned import EstimatorState
 from controller.core.model import Decision, Outcome, Target
 from controller.core.ports import Policy
 from controller.core.why import Why

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from controller.core import estimate
-from controller.core.estimate import EstimatorSpec, EstimatorState
+from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.model import PoolReadings, Scope, TargetState
 from controller.core.ports import Estimate
 from controller.core.reading import Reading, State, ok

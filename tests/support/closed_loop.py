@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from controller.core.estimate import EstimatorSpec
+from controller.core.learned import EstimatorSpec
 from controller.core.meter import Meter, PoolSpec
 from controller.core.model import Lever, Mode, Target
 from controller.core.ports import Limits, Policy

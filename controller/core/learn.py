@@ -1,0 +1,158 @@
+"""Learning of a replica: how long its requests are, how far its step-time model is off, and when it is full.
+
+Pure: the readings of one tick and the memory before it give the memory after it.
+"""
+
+import math
+from dataclasses import replace
+
+from controller.core import forecast as ahead_of
+from controller.core.learned import EstimatorSpec, EstimatorState
+from controller.core.model import PoolReadings
+from controller.core.signals import Signal
+from controller.core.step_model import Profile, Shape, step_time, terms
+from controller.core.tilt import Tilt
+
+LEARN_TIME = 180.0  # seconds over which kappa and the shape of requests follow what is measured
+RAMP = 0.35  # kappa is frozen while the batch changes by more than this share per tick
+CROWD = 0.25  # waiting per running request above which a replica counts as full
+CROWD_DELAY = 2.0  # seconds of queue delay below which nobody counts as waiting for a slot
+FORGET_FULL = 240.0  # times as long as it was seen, a learned limit of the batch takes to grow by an e-fold
+
+
+def learn(
+    spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, now: float, state: EstimatorState,
+    memory: ahead_of.ForecastState, *, told: bool,
+) -> EstimatorState:  # fmt: skip
+    """The next state; `memory` of the forecast and `told` whether KV usage was ever read go into it as they are."""
+    finished = pool.get(Signal.FINISHED_RATE)
+    prompt, output = pool.get(Signal.PROMPT_TOKEN_RATE), pool.get(Signal.GENERATION_TOKEN_RATE)
+    if not replicas or not finished.value or not output.value:
+        return replace(state, at=now, batch=None, replicas=replicas, forecast=memory, cache_told=told)
+    gain = _gain(state.at, now, state.samples)
+    hit = min(max(pool.get(Signal.PREFIX_HIT_RATE).value or 0.0, 0.0), 1.0)
+    # Prompt tokens are counted when a request begins and answer tokens while it runs: over those that finished, both
+    # look too long for as long as more begin than end, and a fleet that has just begun would be asked for threefold.
+    begun = pool.get(Signal.ADMITTED_RATE).usable or finished.value
+    seen = Shape((prompt.value or 0.0) / begun, 2 * output.value / (begun + finished.value), hit)
+    shape = _blend(state.shape, seen, gain)
+    itl = _itl(pool)
+    batch = _batch(pool, itl, output.value, replicas)
+    if not batch:
+        return replace(
+            state, at=now, shape=shape, batch=None, replicas=replicas, forecast=memory, cache_told=told
+        )  # fmt: skip
+    # While replicas come or go the window mixes two fleets, and while the batch ramps two loads.
+    steady = (
+        state.batch is not None
+        and abs(batch - state.batch) <= RAMP * max(batch, state.batch)
+        and state.replicas == replicas
+    )
+    kappa, samples, tilt = state.kappa, state.samples, state.tilt
+    if itl is not None and steady and state.at is not None and state.batch is not None:
+        # The latency is of the whole interval, the batch of its ends.
+        kappa, tilt = _kappa(spec, itl, (batch + state.batch) / 2, shape, gain, now - state.at, state)
+        samples += 1
+    crowded, full, full_for = _saturation(pool, replicas, batch, now, state)
+    return EstimatorState(
+        at=now,
+        kappa=kappa,
+        samples=samples,
+        tilt=tilt,
+        batch=batch,
+        seen=max(batch, state.seen or 0.0),
+        kv_sequences=_kv_sequences(pool, batch, gain, state.kv_sequences),
+        full=full,
+        full_for=full_for,
+        replicas=replicas,
+        crowded=crowded,
+        shape=shape,
+        forecast=memory,
+        accepted=state.accepted,
+        asked=state.asked,
+        lags=state.lags,
+        cache_told=told,
+    )
+
+
+def _batch(pool: PoolReadings, itl: float | None, tokens: float, replicas: float) -> float | None:
+    """Sequences per replica: measured, or by Little's law from tokens per second and seconds per token."""
+    running = pool.get(Signal.RUNNING).value
+    if running is not None:
+        return running / replicas
+    return None if itl is None else tokens * itl / replicas
+
+
+def _kv_sequences(pool: PoolReadings, batch: float, gain: float, before: float | None) -> float | None:
+    """Sequences that would fill the KV cache; a nearly empty cache says nothing about that."""
+    kv = pool.get(Signal.KV_USAGE).value
+    if kv is None or kv <= 0.05:
+        return before
+    return batch / kv if before is None else before + gain * (batch / kv - before)
+
+
+def _saturation(
+    pool: PoolReadings, replicas: float, batch: float, now: float, state: EstimatorState
+) -> tuple[bool, float | None, float]:
+    """Whether replicas are crowded, the batch at which they are full, and for how long that was seen. A batch that does
+    not grow while many wait for long, twice in a row, is as large as this engine makes it; a short queue is normal
+    between two steps and says nothing. What was seen for a moment is soon forgotten, what was seen for hours is not."""
+    waiting = (pool.get(Signal.QUEUE_DEPTH).value or 0.0) / replicas
+    delay = pool.get(Signal.QUEUE_DELAY).usable or 0.0
+    gone = now - state.at if state.at is not None else 0.0
+    full, full_for = state.full, state.full_for
+    if pool.get(Signal.STUCK).value:
+        return False, full, full_for  # an engine that stands still is not full
+    crowded = waiting >= max(1.0, CROWD * batch) and delay >= CROWD_DELAY
+    if crowded and state.crowded:
+        return crowded, max(batch, state.seen or 0.0), full_for + gone  # what it once held, it can hold
+    if full is not None and not waiting:
+        full = max(full * math.exp(gone / (FORGET_FULL * max(full_for, 1.0))), batch)
+    return crowded, full, full_for
+
+
+def _kappa(
+    spec: EstimatorSpec, itl: float, batch: float, shape: Shape, gain: float, gone: float, state: EstimatorState
+) -> tuple[float, Tilt]:
+    """Follow measured over modelled step time, in logs and slowly, and how it changes with the batch."""
+    lo, hi = spec.kappa_bounds
+    profile = spec.prior
+    ratio = min(max(itl / step_time(bent(profile, state), shape, batch), lo), hi)
+    kappa = math.exp(math.log(state.kappa) + gain * (math.log(ratio) - math.log(state.kappa)))
+    modelled, base = step_time(profile, shape, batch), terms(profile, shape, 1.0)[0]
+    return kappa, state.tilt.take(gone, min(max(1.0 - base / modelled, 0.0), 1.0), min(max(itl / modelled, lo), hi))
+
+
+def bent(profile: Profile, state: EstimatorState) -> Profile:
+    """The profile with its fixed and its growing part as they were learned; kappa scales both."""
+    fixed, grows = state.tilt.factors()
+    if (fixed, grows) == (1.0, 1.0):
+        return profile
+    return replace(
+        profile, a=profile.a * fixed, b=profile.b * grows, c=profile.c * grows, d=profile.d * grows,
+        e=profile.e * grows, host=profile.host * grows,
+    )  # fmt: skip
+
+
+def _itl(pool: PoolReadings) -> float | None:
+    for signal in (Signal.ITL, Signal.TPOT):
+        reading = pool.latency(signal, "mean")
+        if reading.value:
+            return reading.value
+    return None
+
+
+def _gain(before: float | None, now: float, samples: int) -> float:
+    """Weight of a new sample: by the time that passed, and fast while there are few; the prior counts as one."""
+    gone = now - before if before is not None else LEARN_TIME
+    return max(1 - math.exp(-gone / LEARN_TIME), 1.0 / (samples + 2))
+
+
+def _blend(old: Shape | None, new: Shape, g: float) -> Shape:
+    if old is None:
+        return new
+    return Shape(
+        old.prompt + g * (new.prompt - old.prompt),
+        old.output + g * (new.output - old.output),
+        old.hit_rate + g * (new.hit_rate - old.hit_rate),
+    )

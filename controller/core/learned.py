@@ -1,0 +1,77 @@
+"""What is known of a pool beforehand, and what was learned of it: the estimator's spec and memory. Values only."""
+
+from dataclasses import dataclass, field
+
+from controller.core import burn
+from controller.core import forecast as ahead_of
+from controller.core.signals import Signal
+from controller.core.slo import Objective
+from controller.core.step_model import Profile, Shape
+from controller.core.tilt import Tilt
+
+PASSING = 0.5  # share of the tightest promised wait; who waits no longer is between two steps of the engine
+UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
+PRIOR = Profile()  # of a pool that has none of its own
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorSpec:
+    """What the estimator must know of a pool. `profile` None means the default prior; `cold_start` is the prior for the
+    seconds from asking for a replica to its first answer; `lead` what a decision loses on top (a tick, a window);
+    `budget_period` the seconds over which failures may add up."""
+
+    pool: str
+    objectives: tuple[Objective, ...]
+    profile: Profile | None = None
+    cold_start: float = 180.0
+    lead: float = 30.0
+    budget_period: float = burn.PERIOD
+    give_up: float = 900.0
+
+    @property
+    def itl_target(self) -> float | None:
+        """Seconds per output token that the strictest objective allows."""
+        targets = [o.target for o in self.objectives if o.signal in (Signal.ITL, Signal.TPOT)]
+        return min(targets) if targets else None
+
+    @property
+    def passing(self) -> float:
+        """Seconds of wait that are no queue: half of the tightest wait that is promised."""
+        waits = [o.target for o in self.objectives if o.signal in (Signal.TTFT, Signal.QUEUE_TIME)]
+        return PASSING * min(waits, default=UNPROMISED)
+
+    @property
+    def prior(self) -> Profile:
+        """The step-time model before anything was learned."""
+        return self.profile or PRIOR
+
+    @property
+    def kappa_bounds(self) -> tuple[float, float]:
+        # A profile that the user gave may be wrong in scale by two; the default prior is for another model altogether.
+        return (0.5, 2.0) if self.profile is not None else (0.1, 20.0)
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorState:
+    """`batch` is the sequences per replica at the last tick, `seen` the most so far; `kv_sequences` how many sequences
+    fill the KV cache of one replica; `full` the batch at which requests had to wait, where that was
+    seen, and `full_for` how many seconds of that; `asked` capacity that was asked for and is awaited: (replicas, unix
+    seconds); `lags` seconds that capacity took to come, newest last; `cache_told` whether KV usage was ever read."""
+
+    at: float | None = None
+    kappa: float = 1.0
+    samples: int = 0
+    tilt: Tilt = field(default_factory=Tilt)
+    batch: float | None = None
+    seen: float | None = None
+    kv_sequences: float | None = None
+    full: float | None = None
+    full_for: float = 0.0
+    replicas: float | None = None
+    crowded: bool = False
+    shape: Shape | None = None
+    forecast: ahead_of.ForecastState = field(default_factory=ahead_of.ForecastState)
+    accepted: float | None = None
+    asked: tuple[tuple[float, float], ...] = ()
+    lags: tuple[float, ...] = ()
+    cache_told: bool = False
