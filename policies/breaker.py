@@ -89,7 +89,7 @@ class Breaker:
         Signal.OOM_RESTARTS,
         Signal.CRASH_RESTARTS,
         Signal.XID_ERRORS,
-    }  # fmt: skipp
+    }  # fmt: skip
 
     @dataclass(frozen=True, slots=True)
     class Config:

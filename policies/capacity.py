@@ -21,7 +21,7 @@ from controller.core import timetable
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, Estimate, View
-from controller.core.reading import State
+from controller.core.reading import Reading, State
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
@@ -58,11 +58,14 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """Capacity that does not come: `since` when no replica has come although more were asked for, `serving` how many
-    there were then; `tries` how often it was given up, and `again` when it is asked for next, unix seconds."""
+    """Capacity that is missing: `serving` of the `asked`, since when (unix seconds), and whether it was `refused`: more
+    was asked for and none has come since. What was lost without anybody asking is not. `tries` how often it was given
+    up, and `again` when it is asked for next, unix seconds."""
 
     since: float
     serving: float
+    asked: float
+    refused: bool = False
     tries: int = 0
     again: float | None = None
 
@@ -180,13 +183,19 @@ class Capacity:
         owner, now = view.targets[target], view.tick.at
         if owner.accepted is None or owner.ready is None:
             return short
-        if owner.ready >= owner.accepted:
-            return None
-        if short is None or owner.ready > short.serving:
-            return Short(now, owner.ready)
+        if short is None or owner.ready >= owner.accepted:
+            return Short(now, owner.ready, owner.accepted)
+        if owner.ready > short.serving:
+            # Some came: one that never does must not keep others from being asked for.
+            return Short(now, owner.ready, owner.accepted)
+        if owner.accepted > short.asked:
+            short = replace(short, since=short.since if short.refused else now, refused=True)
+        short = replace(short, serving=owner.ready, asked=owner.accepted)
+        if not short.refused:
+            return short
         if short.again is None:
             if now - short.since < self.config.give_up:
-                return replace(short, serving=owner.ready)
+                return short
             pause = min(self.config.give_up * 2.0 ** min(short.tries, 8), LONGEST)
             return replace(short, tries=short.tries + 1, again=now + pause)
         return replace(short, since=now, again=None) if now >= short.again else short
@@ -266,7 +275,12 @@ def _asked(view: View) -> bool:
 def _idle(view: View) -> bool:
     """Whether it can be read that nothing is asked for; what cannot be read may be something."""
     offered = view.pool.get(Signal.OFFERED_RATE)
-    return offered.trusted and not offered.usable and not _asked(view) and not view.pool.get(Signal.RUNNING).usable
+    return offered.trusted and not offered.usable and not _asked(view) and _empty(view.pool.get(Signal.RUNNING))
+
+
+def _empty(running: Reading) -> bool:
+    """Whether batches are known to be empty; an engine that cannot tell is judged by the rest."""
+    return running.state is State.UNSUPPORTED or (running.trusted and not running.value)
 
 
 def _error(view: View, objective: Objective) -> float | None:

@@ -123,9 +123,10 @@ class Gate:
         aim = max(config.least, holds * config.headroom * math.exp(trim))
         point = aim
         if current < limits.max:
-            # What was rounded away is kept, as long as the value read back is still the one that was asked for.
-            kept = state.concurrency
-            start = kept if kept is not None and abs(kept - current) <= max(limits.quantum, 1e-9) else current
+            # What was rounded away is kept, within a quantum of what stands: dropped where guards hold the value back,
+            # it would never reach the next whole number, and a gate that came down once would stay there.
+            kept, quantum = state.concurrency, max(limits.quantum, 1e-9)
+            start = current if kept is None else min(max(kept, current - quantum), current + quantum)
             minutes = gone / 60.0
             point = min(max(aim, start * (1.0 - min(config.down * minutes, 1.0))), start * (1.0 + config.up * minutes))
         point = max(point, config.least)

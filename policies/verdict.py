@@ -12,6 +12,7 @@ of a replica is three times that of its peers for a minute now and then, where t
 theirs. A first token within half of the tightest promise on it is soon enough, whatever the others do.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -100,8 +101,8 @@ def verdicts(
     full = set(serving)
     soon = SOON * min((o.target for o in objectives if o.signal is Signal.TTFT), default=0.0)
     ends = {name: ended(scope) for name, scope in view.pool.replicas.items()}
-    all_failed = sum(share * count for share, count in ends.values())
-    all_ended = sum(count for _, count in ends.values())
+    all_failed = math.fsum(share * count for _, (share, count) in sorted(ends.items()))
+    all_ended = math.fsum(count for _, (_, count) in sorted(ends.items()))
     out = {}
     for name in sorted(names):
         scope = view.pool.replicas.get(name)

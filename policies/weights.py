@@ -38,6 +38,7 @@ LEAST_NOISE = 0.03  # of the hit rate
 NOISE = 3.0  # times the mean deviation
 CACHE_TIME = 60.0  # seconds over which the hit rate and its noise are averaged
 SETTLE = 90.0  # seconds after which a move shows in the hit rate
+OLD = 10.0  # times its slow start that a process must have lived to be no newcomer: loading a model takes minutes
 SIMILAR = 0.35  # share by which batches may differ where there is no model
 
 
@@ -211,7 +212,7 @@ class Weights:
         members = {}
         for name in sorted(names):
             # A process starts well before it serves, so that what it tells of its start is for want of better.
-            member = state.members.get(name) or Member(view.pool.started.get(name) if first else now)
+            member = state.members.get(name) or self._met(view.pool.started.get(name), first=first, now=now)
             if name in seen:
                 gain = gone / (self.config.smooth + gone) if self.config.smooth + gone > 0 else 1.0
                 pace = seen[name] if member.pace is None else member.pace + gain * (seen[name] - member.pace)
@@ -229,6 +230,12 @@ class Weights:
         since = now if state.since is None or not same else state.since
         move = state.move if same else None
         return replace(state, members=members, at=now, hit=hit, noise=noise, since=since, move=move)
+
+    def _met(self, started: float | None, *, first: bool, now: float) -> Member:
+        """A replica that was not there a tick ago. One that began long ago only vanished for a moment, as when a
+        Prometheus hands over: it is not new, and half of a fleet must not fall to a trickle with it."""
+        old = started is not None and started < now - OLD * max(self.config.slow_start, 1.0)
+        return Member(started if first or old else now)
 
     def _ratios(self, view: View) -> dict[str, float]:
         """ln(pace / median) of the replicas that can be compared."""

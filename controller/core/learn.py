@@ -18,6 +18,7 @@ RAMP = 0.35  # kappa is frozen while the batch changes by more than this share p
 CROWD = 0.25  # waiting per running request above which a replica counts as full
 CROWD_DELAY = 2.0  # seconds of queue delay below which nobody counts as waiting for a slot
 FORGET_FULL = 240.0  # times as long as it was seen, a learned limit of the batch takes to grow by an e-fold
+FORGOTTEN = 5.0  # e-folds at once: after days of silence there is no limit left to speak of
 
 
 def learn(
@@ -107,7 +108,7 @@ def _saturation(
     if crowded and state.crowded:
         return crowded, max(batch, state.seen or 0.0), full_for + gone  # what it once held, it can hold
     if full is not None and not waiting:
-        full = max(full * math.exp(gone / (FORGET_FULL * max(full_for, 1.0))), batch)
+        full = max(full * math.exp(min(gone / (FORGET_FULL * max(full_for, 1.0)), FORGOTTEN)), batch)
     return crowded, full, full_for
 
 

@@ -24,7 +24,7 @@ def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Kno
     """Supply and demand of a pool now, with what other pools send here from this tick on, not yet in any reading."""
     owner = snapshot.targets.get(Target(pool.pool, Lever.REPLICAS), _UNREAD)
     serving = estimate.evidence.get("serving", owner.ready or owner.accepted or 0.0)
-    out = _out(pool, snapshot) if any(one.lever is Lever.BREAKER for one in pool.levers) else 0
+    out = _out(pool.pool, snapshot) if any(one.lever is Lever.BREAKER for one in pool.levers) else 0
     accepted = owner.accepted or 0.0
     room, exchange = known.receivers(pool, estimate)
     return Balance(
@@ -39,11 +39,11 @@ def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Kno
     )
 
 
-def _out(pool: PoolRules, snapshot: Snapshot) -> int:
+def _out(pool: str, snapshot: Snapshot) -> int:
     """How many of the replicas that are seen a breaker holds out of rotation."""
-    readings = snapshot.pools.get(pool.pool)
+    readings = snapshot.pools.get(pool)
     held = (
-        snapshot.targets.get(Target(pool.pool, Lever.BREAKER, name), _UNREAD).accepted
+        snapshot.targets.get(Target(pool, Lever.BREAKER, name), _UNREAD).accepted
         for name in (readings.replicas if readings is not None else ())
     )
     return sum(1 for factor in held if factor is not None and factor < OUT)
@@ -69,7 +69,7 @@ def given(rules: LeverRules, finals: Mapping[str, float], pool: PoolRules, estim
     if rules.lever is Lever.DOWNGRADE:
         return min(1.0, math.fsum(finals.values())) * consenting(pool, now)
     if rules.lever is Lever.ADMISSION:
-        armed = any(value < rules.limits.max for value in finals.values())
+        armed = finals.get("concurrency", rules.limits.max) < rules.limits.max
         return sheddable(pool, now) if armed else 0.0
     return 0.0
 
@@ -129,7 +129,7 @@ class Known:
                     continue
                 if not there.unit_rate and (there.offered is None or there.offered > 0):
                     continue
-                serving = there.evidence.get("serving", 0.0)
+                serving = max(0.0, there.evidence.get("serving", 0.0) - _out(name, self._snapshot))
                 room[name] = max(0.0, usable(serving, there) - (there.demand or 0.0) - self.charged(name))
                 exchange[name] = estimate.unit_rate / there.unit_rate if there.unit_rate else 1.0
         return room, exchange

@@ -52,13 +52,13 @@ class Rung:
             proposals, after = policy.propose(
                 view, self.pool.objectives, brief, policy.initial() if state is None else state
             )
+            sane = [proposal for proposal in proposals if _sane(proposal) and proposal.target in view.targets]
         except Exception as error:  # noqa: BLE001 - a stranger's law must not stop the other pools; the plan tells
             self.broken = f"{type(error).__name__}: {error}"
             return {}, state
         wanted: dict[Target, list[Proposal]] = {}
-        for proposal in proposals:
-            if _sane(proposal) and proposal.target in view.targets:
-                wanted.setdefault(proposal.target, []).append(proposal)
+        for proposal in sane:
+            wanted.setdefault(proposal.target, []).append(proposal)
         return wanted, after
 
     def _without_given_up(self, target: Target) -> TargetState:

@@ -5,7 +5,7 @@ source and the actuators it was assembled with. A failing source becomes missing
 outcome; neither ends the tick.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from controller.core.meter import Meter
 from controller.core.model import Applied, Lever, Plan, Snapshot, Target, TargetState, Tick
 from controller.core.observation import Observation
 from controller.core.ports import Actuator, Estimate, LedgerFull, Policy, Source
-from controller.core.rules import FleetRules
+from controller.core.rules import PER_REPLICA, FleetRules
 from controller.run import codec
 from controller.run.ends import raised
 from controller.run.hands import Hands
@@ -165,6 +165,7 @@ class ControlLoop:
             and getattr(old.policies[key], "config", None) == getattr(policy, "config", None)
         }  # fmt: skip
         levers = {(pool.pool, lever.lever) for pool in parts.rules.pools for lever in pool.levers}
+        self.knows(previous._members)  # noqa: SLF001
         self.state = replace(
             previous.state,
             policies={k: s for k, s in previous.state.policies.items() if k in same},
@@ -172,6 +173,12 @@ class ControlLoop:
             hindsight={p: s for p, s in previous.state.hindsight.items() if p in pools},
         )
         self.hands.adopt(previous.hands)
+
+    def knows(self, members: Iterable[Target]) -> None:
+        """Replicas that were seen before this loop began. While nothing is read they are still there, and what was
+        decided on them is renewed."""
+        levers = {(pool.pool, lever.lever) for pool in self.parts.rules.pools for lever in pool.levers}
+        self._members = tuple(sorted(t for t in members if t.lever in PER_REPLICA and (t.pool, t.lever) in levers))
 
     def _pin_problems(self, targets: Mapping[Target, TargetState]) -> tuple[str, ...]:
         wrong = [self.parts.pins.problem] if self.parts.pins.problem else []

@@ -93,6 +93,7 @@ def _take(loop: ControlLoop, found: _Found, head: Plain) -> None:
     if found.states:
         _take_memory(loop, found.states, head)
     loop.hands.positions = {known[name]: value for name, value in found.values.items() if name in known}
+    loop.knows(loop.hands.positions)
     if head.get("mode") == loop.parts.mode == "live":
         loop.hands.must_verify([_decision(plain) for name, plain in found.open.items() if name in known])
 

@@ -332,19 +332,20 @@ def test_capacity_that_never_comes_is_given_up_and_asked_for_again_ever_more_rar
     law, current, ready = law_of(give_up=900.0), 6.0, 4.0
     state, asked = law.initial(), []
     for tick in range(4 * 60 * 4):
-        owner = TargetState(current, ready)
+        owner = TargetState(current if tick else ready, ready)
         seen = View(Tick(tick, NOW + 15 * tick, 15.0), healthy(), {TARGET: owner}, {TARGET: Limits(0, 50)},
                     estimate(12.0, evidence={"serving": ready}))  # fmt: skip
         (proposal,), state = law.propose(seen, (TTFT,), BRIEF, state)
         asked.append(proposal.why)
         if tick == 0:
             assert proposal.value == 15.0
+            asked[0] = Why.DEMAND
         if proposal.why == Why.CAPACITY_UNAVAILABLE:
             assert proposal.value == current
     given_up = [i for i, why in enumerate(asked) if why == Why.CAPACITY_UNAVAILABLE]
     tries = [b - a for a, b in pairwise(given_up) if b - a > 1]
 
-    assert given_up[0] == 60  # 900 s
+    assert given_up[0] == 61  # 900 s after more was asked for
     assert len(tries) >= 2
     assert asked[given_up[0] - 1] == Why.DEMAND
     assert state.short is not None
@@ -355,15 +356,29 @@ def test_one_replica_that_comes_after_all_ends_the_giving_up() -> None:
     law = law_of(give_up=60.0)
     state = law.initial()
 
-    def tick(number: int, ready: float) -> Proposal:
+    def tick(number: int, ready: float, asked: float = 6.0) -> Proposal:
         nonlocal state
-        seen = View(Tick(number, NOW + 15 * number, 15.0), healthy(), {TARGET: TargetState(6.0, ready)},
+        seen = View(Tick(number, NOW + 15 * number, 15.0), healthy(), {TARGET: TargetState(asked, ready)},
                     {TARGET: Limits(0, 50)}, estimate(12.0, evidence={"serving": ready}))  # fmt: skip
         (proposal,), state = law.propose(seen, (TTFT,), BRIEF, state)
         return proposal
 
-    assert [tick(i, 4.0).why for i in range(6)][-1] == Why.CAPACITY_UNAVAILABLE
-    assert tick(6, 5.0).value == 15.0
+    tick(0, 4.0, asked=4.0)
+    assert [tick(i, 4.0).why for i in range(1, 7)][-1] == Why.CAPACITY_UNAVAILABLE
+    assert tick(7, 5.0).value == 15.0
+
+
+def test_a_replica_that_is_lost_does_not_keep_others_from_being_asked_for() -> None:
+    """One of fifty has a dead GPU for a quarter of an hour: that is no quota, and the morning ramp still comes."""
+    law = law_of(give_up=60.0)
+    state = law.initial()
+    for number in range(80):
+        asked = 6.0 if number < 40 else 7.0
+        owner = TargetState(asked, 5.0 if number < 43 else 6.0)  # one lost; then one more asked for, and it comes
+        seen = View(Tick(number, NOW + 15 * number, 15.0), healthy(), {TARGET: owner}, {TARGET: Limits(0, 50)},
+                    estimate(12.0, evidence={"serving": 5.0}))  # fmt: skip
+        (proposal,), state = law.propose(seen, (TTFT,), BRIEF, state)
+        assert proposal.why != Why.CAPACITY_UNAVAILABLE
 
 
 def test_a_slow_start_of_one_after_another_is_not_given_up() -> None:
@@ -378,6 +393,6 @@ def test_a_slow_start_of_one_after_another_is_not_given_up() -> None:
 
 
 def test_the_memory_of_the_policy_survives_a_restart() -> None:
-    state = Capacity.State(0.1, NOW, NOW - 60, Short(NOW, 4.0, 2, NOW + 900))
+    state = Capacity.State(0.1, NOW, NOW - 60, Short(NOW, 4.0, 6.0, True, 2, NOW + 900))
 
     assert codec.decode(Capacity.State, codec.encode(state)) == state
