@@ -1,14 +1,14 @@
 """What every actuator checks of a batch before its first write, and the order in which it writes."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from controller.core.model import Applied, Decision, Outcome, Target
 
 
 def invalid(
     decisions: Sequence[Decision],
-    owned: Collection[Target],
+    owns: Callable[[Target], bool],
     *,
     quantum: float,
     low: float = 0.0,
@@ -18,7 +18,7 @@ def invalid(
     problems: dict[Target, str] = {}
     seen: set[Target] = set()
     for decision in decisions:
-        problem = _problem(decision, owned, quantum, low, high)
+        problem = _problem(decision, owns, quantum, low, high)
         if decision.target in seen:
             problem = "decided twice in one batch"
         seen.add(decision.target)
@@ -54,9 +54,9 @@ def _rises(decision: Decision) -> bool:
     return decision.current is None or decision.final is None or decision.final > decision.current
 
 
-def _problem(decision: Decision, owned: Collection[Target], quantum: float, low: float, high: float) -> str:
+def _problem(decision: Decision, owns: Callable[[Target], bool], quantum: float, low: float, high: float) -> str:
     value = decision.final
-    if decision.target not in owned:
+    if not owns(decision.target):
         return "not a target of this actuator"
     if not decision.send:
         return "not marked for sending"

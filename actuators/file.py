@@ -16,7 +16,7 @@ import yaml
 
 from actuators.batch import invalid, reject, wanted
 from actuators.memory import Memory
-from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
+from controller.core.model import Applied, Decision, Outcome, Target, TargetState
 from controller.core.params import Unit, param
 from controller.core.ports import Binding, Description
 
@@ -73,8 +73,7 @@ class File:
     def __init__(self, config: FileConfig, binding: Binding) -> None:
         self._config = config
         self._path = Path(config.path)
-        self._targets = frozenset(binding.targets)
-        self._levers = tuple(sorted({t.lever for t in binding.targets}, key=list(Lever).index))
+        self._owns, self._levers = binding.owns, binding.levers
         self._memory = Memory(config.yield_for)
 
     def describe(self) -> Description:
@@ -89,7 +88,7 @@ class File:
         return {target: self._read_one(target, content, now) for target in targets}
 
     def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
-        problems = invalid(decisions, self._targets, quantum=self._config.quantum)
+        problems = invalid(decisions, self._owns, quantum=self._config.quantum)
         if problems:
             return reject(decisions, problems)
         try:

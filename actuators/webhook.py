@@ -84,8 +84,7 @@ class Webhook:
     def __init__(self, config: WebhookConfig, binding: Binding) -> None:
         self._config = config
         self._identity = binding.identity
-        self._targets = frozenset(binding.targets)
-        self._levers = tuple(sorted({t.lever for t in binding.targets}, key=list(Lever).index))
+        self._owns, self._levers = binding.owns, binding.levers
         self._memory = Memory(config.yield_for)
         self._session = requests.Session()
         self._session.trust_env = False  # a ~/.netrc must not overwrite the Authorization header
@@ -112,7 +111,7 @@ class Webhook:
         return {target: self._from_row(target, rows.get(target), now) for target in targets}
 
     def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
-        problems = invalid(decisions, self._targets, quantum=self._config.quantum)
+        problems = invalid(decisions, self._owns, quantum=self._config.quantum)
         if problems:
             return reject(decisions, problems)
         applied = []

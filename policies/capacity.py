@@ -77,7 +77,7 @@ class Capacity:
     reads = frozenset(
         {
             Signal.ITL, Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE, Signal.FINISHED_RATE, Signal.RUNNING,
-            Signal.ADMITTED_RATE, Signal.QUEUE_DELAY, Signal.PREFIX_HIT_RATE, Signal.RETRY_SHARE,
+            Signal.ADMITTED_RATE, Signal.BEGUN_RATE, Signal.QUEUE_DELAY, Signal.PREFIX_HIT_RATE, Signal.RETRY_SHARE,
         }
     )  # fmt: skip
 

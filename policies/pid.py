@@ -1,7 +1,7 @@
 """PID in velocity form on the value read back, for any continuous lever.
 
     e  = ln(measure / target), clamped to +-1.5, dead-band with continuity
-    du = K * [(e - e_prev) + dt/Ti * e - Td/dt * (change of the filtered measure's slope)]
+    du = K * [(max(e, 0) - max(e_prev, 0)) + dt/Ti * e - Td/dt * (change of the filtered measure's slope)]
     u  = current * exp(+-du),   of a share that rests at zero   u = current +- du * (max - min)
 
 Working on changes of the value that the target really has gives anti-windup and bumpless switching by construction: a
@@ -171,7 +171,10 @@ class Pid:
         if track.filtered is None or gone <= 0:
             return 0.0, replace(track, at=now, filtered=filtered, error=error, slope=0.0)
         slope = (filtered - track.filtered) / gone
-        delta = c.gain * ((error - track.error) + gone / c.integral_time * error)
+        # In proportion only above the target: below it every upward jitter would protect at once and every downward one
+        # wait for the guards, and the value would climb on noise alone.
+        jump = max(error, 0.0) - max(track.error, 0.0)
+        delta = c.gain * (jump + gone / c.integral_time * error)
         if c.derivative_time > 0:
             delta += c.gain * c.derivative_time * (slope - track.slope)
         return delta, replace(track, at=now, filtered=filtered, error=error, slope=slope)

@@ -54,7 +54,9 @@ class KubernetesScale:
                 f"{config.workload_kind} {config.namespace}/{config.name} cannot serve {len(binding.targets)} targets"
             )
         self._config = config
-        self._targets = frozenset(binding.targets)
+        if strange := [lever for lever in binding.levers if lever is not Lever.REPLICAS]:
+            raise ValueError(f"a Deployment has replicas alone, and no {strange[0]}; choose another actuator for it")
+        self._owns = binding.owns
         self._identity = binding.identity
         self._memory = Memory(config.yield_for)
         self._short_since: dict[Target, float] = {}
@@ -73,7 +75,7 @@ class KubernetesScale:
         return {target: self._read_one(target, now) for target in targets}
 
     def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
-        problems = invalid(decisions, self._targets, quantum=1.0, high=_MAX)
+        problems = invalid(decisions, self._owns, quantum=1.0, high=_MAX)
         if problems:
             return reject(decisions, problems)
         self._cluster.at(now)

@@ -182,7 +182,7 @@ def replay(
 
 def _recorded(ledger: Path) -> GovernorConfig:
     data, _ = recorded_config(ledger)
-    return loads(yaml.safe_dump(dict(data)), origin=f"{ledger}: recorded config")
+    return loads(yaml.safe_dump(dict(data), sort_keys=False), origin=f"{ledger}: recorded config")
 
 
 def _different(

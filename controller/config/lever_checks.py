@@ -8,7 +8,7 @@ from controller.config.levers import DEFAULTS, NO_LIMIT, SETPOINTS
 from controller.config.models import GovernorConfig, LeverConfig, PoolConfig
 from controller.config.report import nearest
 from controller.config.units import format_duration
-from controller.core.model import Lever
+from controller.core.model import Lever, Mode
 from controller.core.rules import PER_REPLICA
 
 # Tokens/s, cached ones included, that one GPU could serve at the very most; with a profile, ten times its own prefill.
@@ -25,6 +25,7 @@ def check_lever(config: GovernorConfig, pool_at: Path, lever: Lever, settings: L
     yield from _bounds(at, lever, settings)
     yield from _means_nothing(at, lever, settings)
     yield from _driver(at, lever, settings)
+    yield from _never_back(at, lever, settings)
     if settings.expiry and settings.expiry < _TICKS * config.interval:
         yield Finding(
             (*at, "expiry"),
@@ -169,6 +170,18 @@ def _bounds(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
         )
     if lever in PER_REPLICA and settings.max < 1:
         yield Finding((*at, "max"), f"{settings.max:g} never gives a replica its full share", "write 1")
+
+
+def _never_back(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
+    """A slow start goes down and up again, and in protect nothing goes up."""
+    start = getattr(settings.policy.settings, "slow_start", 0.0)
+    if lever is Lever.WEIGHT and settings.mode is Mode.PROTECT and start > 0:
+        yield Finding(
+            (*at, "policy", "slow_start"),
+            "would begin each new replica with a small weight, and protect never raises one",
+            "write slow_start: 0s, or mode: auto",
+            ((*at, "mode"),),
+        )
 
 
 def on_quantum(value: float, quantum: float) -> bool:

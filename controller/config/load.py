@@ -70,8 +70,10 @@ def located(found: tree.Tree, mistakes: Iterable[tuple[Path, str, str]]) -> list
 
 
 def config_hash(config: GovernorConfig) -> str:
-    """SHA-256 of the canonical JSON of the config; equal for files that mean the same."""
+    """SHA-256 of the canonical JSON of the config; equal for files that mean the same. The order of levers means
+    something: it is the ladder."""
     plain = config.model_dump(mode="python")
+    plain["ladders"] = {name: list(pool.levers) for name, pool in config.pools.items()}
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

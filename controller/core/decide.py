@@ -80,15 +80,17 @@ class _Turn:
         seen = hindsight.look(pool, snapshot, estimate, balance, self._before.hindsight.get(pool.pool, _UNSEEN))
         self._hindsight[pool.pool] = seen
         taken: list[tuple[Lever, float]] = []
+        here = relief.Here()
         for lever in pool.levers:
             targets = self._members.get((pool.pool, lever.lever)) or pool.of_lever(lever.lever)
             rung = Rung(pool, lever, targets, snapshot, estimate, balance, seen, self._ledger_ok)
             made = self._step(rung, left)
             values = {t.member: value for t, d in made.items() if (value := stands(d)) is not None}
             given = relief.given(lever, values, pool, estimate, balance)
+            net = relief.given(lever, values, pool, estimate, balance, here)
             if seen.effect.counts(lever.lever, now):
-                taken.append((lever.lever, min(left, given)))
-                left = max(0.0, left - given)
+                taken.append((lever.lever, min(left, net)))
+                left = max(0.0, left - net)
             if lever.lever in RELIEVING:
                 back, _ = self._released.get(pool.pool, (0.0, 0.0))
                 if any(d.changed and moves(d) for d in made.values()):

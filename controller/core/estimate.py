@@ -23,9 +23,9 @@ MARGIN_QUANTILE = 0.8
 # What an estimate is made of. A policy that goes by it names these among what it reads, else they are not fetched.
 READS = frozenset(
     {
-        Signal.OFFERED_RATE, Signal.ADMITTED_RATE, Signal.FINISHED_RATE, Signal.RETRY_SHARE, Signal.PROMPT_TOKEN_RATE,
-        Signal.GENERATION_TOKEN_RATE, Signal.PREFIX_HIT_RATE, Signal.ITL, Signal.RUNNING, Signal.KV_USAGE,
-        Signal.QUEUE_DEPTH, Signal.QUEUE_DELAY, Signal.READY_REPLICAS, Signal.STUCK,
+        Signal.OFFERED_RATE, Signal.ADMITTED_RATE, Signal.BEGUN_RATE, Signal.FINISHED_RATE, Signal.RETRY_SHARE,
+        Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE, Signal.PREFIX_HIT_RATE, Signal.ITL, Signal.RUNNING,
+        Signal.KV_USAGE, Signal.QUEUE_DEPTH, Signal.QUEUE_DELAY, Signal.READY_REPLICAS, Signal.STUCK,
     }
 )  # fmt: skip
 

@@ -26,7 +26,8 @@ def flows(j: Judge) -> dict[Signal, Reading]:
     out.update({signal: j.count(fact) for signal, fact in _COUNTS.items()})
     out[Signal.CRASH_RESTARTS] = _crashes(j)
     out[Signal.ABORTS] = _aborts(j)
-    out[Signal.ADMITTED_RATE] = _admitted(j)
+    out[Signal.ADMITTED_RATE] = _admitted(j, queueing.ADMIT_WINDOW)
+    out[Signal.BEGUN_RATE] = _admitted(j, j.window)
     out[Signal.OFFERED_RATE] = _offered(j)
     out[Signal.ERROR_RATIO] = _error_ratio(j)
     out[Signal.RETRY_SHARE] = _ratio(j, Fact.RETRIES, Fact.ARRIVED)
@@ -71,10 +72,9 @@ def _nobody_left(j: Judge, finished: Reading) -> bool:
     return all(a is not None and b is not None and a <= b for a, b in pairwise(levels))
 
 
-def _admitted(j: Judge) -> Reading:
+def _admitted(j: Judge, window: float) -> Reading:
     if not j.fresh:
         return j.absent(Fact.ADMITTED)
-    window = queueing.ADMIT_WINDOW
     value, covered = queueing.admitted(j.history, j.now, window), j.history.covered(j.now, window)
     if value is None or covered <= 0:
         return j.absent(Fact.ADMITTED)

@@ -34,7 +34,8 @@ def learn(
     hit = min(max(pool.get(Signal.PREFIX_HIT_RATE).value or 0.0, 0.0), 1.0)
     # Prompt tokens are counted when a request begins and answer tokens while it runs: over those that finished, both
     # look too long for as long as more begin than end, and a fleet that has just begun would be asked for threefold.
-    begun = pool.get(Signal.ADMITTED_RATE).usable or finished.value
+    # All of one window: over the requests of another one, whatever stops or starts looks absurdly long or short.
+    begun = pool.get(Signal.BEGUN_RATE).usable or finished.value
     seen = Shape((prompt.value or 0.0) / begun, 2 * output.value / (begun + finished.value), hit)
     shape = _blend(state.shape, seen, gain)
     itl = _itl(pool)

@@ -49,6 +49,7 @@ SIGNAL_FACTS: Mapping[Signal, tuple[frozenset[Fact], ...]] = {
         (_F.FINISHED, _F.RUNNING),
     ),
     Signal.ADMITTED_RATE: _ways((_F.ADMITTED,)),
+    Signal.BEGUN_RATE: _ways((_F.ADMITTED,)),
     Signal.FINISHED_RATE: _ways((_F.FINISHED,)),
     Signal.REJECTED_RATE: _ways((_F.REJECTED,)),
     Signal.RETRY_SHARE: _ways((_F.RETRIES, _F.ARRIVED)),

@@ -224,6 +224,15 @@ class Binding:
     pool: str = ""
     lever: Lever = Lever.REPLICAS
 
+    @property
+    def levers(self) -> tuple[Lever, ...]:
+        """The levers of its targets, in the order of the enum."""
+        return tuple(sorted({t.lever for t in self.targets} or {self.lever}, key=list(Lever).index))
+
+    def owns(self, target: Target) -> bool:
+        """Whether a target is one of its own."""
+        return target in self.targets if self.targets else (target.pool, target.lever) == (self.pool, self.lever)
+
 
 class ActuatorError(Exception):
     """A target could not be read. The message names the target, the cause and the mend."""

@@ -8,6 +8,7 @@ yet.
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from controller.core.model import Decision, Lever, Snapshot, Target, TargetState
 from controller.core.ports import Balance, Estimate
@@ -62,43 +63,89 @@ def wanted(balance: Balance, estimate: Estimate) -> float:
     return max(0.0, balance.demand - usable(balance.carried, estimate))
 
 
-def given(rules: LeverRules, finals: Mapping[str, float], pool: PoolRules, estimate: Estimate, now: Balance) -> float:
-    """What a lever takes off the pool with these values, by member."""
+@dataclass(slots=True)
+class Here:
+    """What of each tenant's and class's demand is still in the pool while a ladder is walked: shares, 1 where nothing
+    was taken. Who was capped is not downgraded as well; who was sent away is not capped."""
+
+    flows: dict[str, float] = field(default_factory=dict)
+    classes: dict[str, float] = field(default_factory=dict)
+
+    def flow(self, now: Balance, tenant: str) -> float:
+        """A tenant's demand that is still here."""
+        return now.by_flow.get(tenant, 0.0) * self.flows.get(tenant, 1.0)
+
+    def klass(self, now: Balance, name: str) -> float:
+        """A class's demand that is still here."""
+        return now.by_class.get(name, 0.0) * self.classes.get(name, 1.0)
+
+    def cut_flows(self, now: Balance, kept: Mapping[str, float]) -> None:
+        """Tenants of whom a share is kept; who of a class that hits is not known, so all classes in proportion."""
+        before = math.fsum(self.flow(now, one) for one in sorted(now.by_flow))
+        self.flows.update({one: self.flows.get(one, 1.0) * share for one, share in kept.items()})
+        after = math.fsum(self.flow(now, one) for one in sorted(now.by_flow))
+        if before > 0:
+            self.classes.update({one: self.classes.get(one, 1.0) * after / before for one in now.by_class})
+
+    def sent(self, pool: PoolRules, share: float) -> None:
+        """A share of all that consents went elsewhere."""
+        self.flows.update({n: self.flows.get(n, 1.0) * (1 - share) for n, one in pool.tenants.items() if one.consents})
+        self.classes.update(
+            {n: self.classes.get(n, 1.0) * (1 - share) for n, one in pool.classes.items() if one.consents}
+        )
+
+
+def given(
+    rules: LeverRules, finals: Mapping[str, float], pool: PoolRules, estimate: Estimate, now: Balance,
+    here: Here | None = None,
+) -> float:  # fmt: skip
+    """What a lever takes off the pool with these values, by member: of what is still `here`, which is less after it;
+    without, of all demand."""
+    here = Here() if here is None else here
     if rules.lever is Lever.TENANT_CAP:
-        return capped(finals, estimate, now)
+        return capped(finals, estimate, now, here)
     if rules.lever is Lever.DOWNGRADE:
-        return min(1.0, math.fsum(finals.values())) * consenting(pool, now)
+        share = min(1.0, math.fsum(finals.values()))
+        taken = share * consenting(pool, now, here)
+        here.sent(pool, share)
+        return taken
     if rules.lever is Lever.ADMISSION:
         armed = finals.get("concurrency", rules.limits.max) < rules.limits.max
-        return sheddable(pool, now) if armed else 0.0
+        return sheddable(pool, now, here) if armed else 0.0
     return 0.0
 
 
-def capped(finals: Mapping[str, float], estimate: Estimate, now: Balance) -> float:
-    """Demand of tenants above their caps; nothing while the cost of a token is unknown."""
+def capped(finals: Mapping[str, float], estimate: Estimate, now: Balance, here: Here | None = None) -> float:
+    """Demand of tenants above their caps, as far as it is still here: a cap stands before all else in the gateway, so
+    it holds back the same part of what is sent elsewhere. Nothing while the cost of a token is unknown."""
+    here = Here() if here is None else here
     unit = estimate.unit_tokens
     if not unit:
         return 0.0
-    return math.fsum(
-        max(0.0, flow - finals[tenant] / unit) for tenant, flow in sorted(now.by_flow.items()) if tenant in finals
-    )
+    kept = {
+        tenant: min(1.0, finals[tenant] / unit / flow)
+        for tenant, flow in sorted(now.by_flow.items()) if tenant in finals and flow > 0
+    }  # fmt: skip
+    taken = math.fsum(here.flow(now, tenant) * (1.0 - share) for tenant, share in kept.items())
+    here.cut_flows(now, kept)
+    return taken
 
 
-def consenting(pool: PoolRules, now: Balance) -> float:
+def consenting(pool: PoolRules, now: Balance, here: Here | None = None) -> float:
     """Demand whose tenant and class both agreed to a smaller model: no more than either part. A part that is not told
     apart agrees to nothing unless nobody was asked."""
+    here = Here() if here is None else here
     parts = []
     if pool.tenants:
-        parts.append(math.fsum(v for name, v in sorted(now.by_flow.items()) if _consents(pool.tenants.get(name))))
+        parts.append(math.fsum(here.flow(now, n) for n in sorted(now.by_flow) if _consents(pool.tenants.get(n))))
     if pool.classes:
-        parts.append(math.fsum(v for name, v in sorted(now.by_class.items()) if _consents(pool.classes.get(name))))
+        parts.append(math.fsum(here.klass(now, n) for n in sorted(now.by_class) if _consents(pool.classes.get(n))))
     return min(parts, default=0.0)
 
 
-def sheddable(pool: PoolRules, now: Balance) -> float:
+def sheddable(pool: PoolRules, now: Balance, here: Here) -> float:
     """Demand of the classes that may be refused before the promises of others break."""
-    names = [name for name, one in pool.classes.items() if one.sheddable]
-    return math.fsum(now.by_class.get(name, 0.0) for name in sorted(names))
+    return math.fsum(here.klass(now, name) for name, one in sorted(pool.classes.items()) if one.sheddable)
 
 
 def _consents(one: TenantRules | ClassRules | None) -> bool:

@@ -24,6 +24,7 @@ class Signal(StrEnum):
     PREFIX_HIT_RATE = "prefix_hit_rate"
     OFFERED_RATE = "offered_rate"
     ADMITTED_RATE = "admitted_rate"
+    BEGUN_RATE = "begun_rate"
     FINISHED_RATE = "finished_rate"
     REJECTED_RATE = "rejected_rate"
     RETRY_SHARE = "retry_share"
@@ -69,7 +70,8 @@ INFO: dict[Signal, SignalInfo] = {
     Signal.GPU_UTILISATION: SignalInfo("ratio", "GPU busy share; near 1 at batch 1, so it is shown only"),
     Signal.PREFIX_HIT_RATE: SignalInfo("ratio", "prompt tokens found in the prefix cache"),
     Signal.OFFERED_RATE: SignalInfo("1/s", "requests offered, each once, not once per attempt"),
-    Signal.ADMITTED_RATE: SignalInfo("1/s", "requests that left the queue"),
+    Signal.ADMITTED_RATE: SignalInfo("1/s", "requests that left the queue, of the last half minute"),
+    Signal.BEGUN_RATE: SignalInfo("1/s", "requests that left the queue, of the whole window"),
     Signal.FINISHED_RATE: SignalInfo("1/s", "requests finished"),
     Signal.REJECTED_RATE: SignalInfo("1/s", "requests refused before service"),
     Signal.RETRY_SHARE: SignalInfo("ratio", "share of the attempts offered that are retries"),

@@ -311,7 +311,7 @@ def _config(given: str | Mapping[str, Any], path: Path) -> GovernorConfig:
     if isinstance(given, str):
         return load(path.parent / given)
     try:
-        return loads(yaml.safe_dump(dict(given)), origin=f"{path}: config")
+        return loads(yaml.safe_dump(dict(given), sort_keys=False), origin=f"{path}: config")
     except ConfigError as error:
         # Lines would be those of a file that nobody has seen.
         raise InputError("\n".join(f"{path}: config.{problem}" for problem in error.problems)) from error

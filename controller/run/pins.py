@@ -78,11 +78,14 @@ def file_of(ledger: Path) -> Path:
 
 
 def read(path: Path) -> dict[Target, Entry]:
-    """The pins in a file, also those that have ended; none when there is no file. Raises PinError or OSError."""
+    """The pins in a file, also those that have ended; none when there is no file. Raises PinError."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        what = f"cannot be read ({error.strerror or type(error).__name__})"
+        raise PinError(f"{path}: {what}; check ledger.path and the rights on it") from error
     mend = "mend it, or move it away and pin anew"
     if len(data) > _LARGEST:
         raise PinError(f"{path}: is too large for a file of pins; {mend}")

@@ -287,7 +287,7 @@ def test_requests_do_not_look_longer_than_they_are_while_more_begin_than_end() -
     times as long, and 27 replicas were asked for where 8 served."""
     young = pool()
     signals = {
-        **young.signals, Signal.ADMITTED_RATE: ok(10.0), Signal.FINISHED_RATE: ok(1.0),
+        **young.signals, Signal.BEGUN_RATE: ok(10.0), Signal.FINISHED_RATE: ok(1.0),
         Signal.PROMPT_TOKEN_RATE: ok(10.0 * 1000), Signal.GENERATION_TOKEN_RATE: ok(10.0 * 55),
     }  # fmt: skip
 

@@ -336,3 +336,27 @@ def test_a_shortage_that_nothing_will_end_is_said() -> None:
     said = Told([rules], {"big/tenant_cap": None}, {"big": SHORT}, at_rest(rules)).summary
 
     assert said == "big is short of 2.5 replicas with nothing on its way"
+
+
+def test_who_was_capped_is_not_downgraded_as_well() -> None:
+    """Counted twice, a shortage of ten looks paid for by caps that hold back five and a share of the same five."""
+    one = replace(SHORT, demand=15.0, flows={"ann": 10.0})
+    rules = pool(CAPS, SHARE, GATE, tenants=TENANTS)
+
+    told = Told(
+        [rules], {"big/tenant_cap": 5000.0, "big/downgrade": 0.5, "big/admission": None}, {"big": one}, at_rest(rules)
+    )
+
+    assert told.left("big/tenant_cap") == pytest.approx(5.5)
+    assert told.left("big/downgrade") == pytest.approx(0.5)  # five are held back
+    assert told.left("big/admission") == 0.0  # and of the five that are left, half go elsewhere
+    assert "tenant_cap takes 5.0 and downgrade takes 0.5" in told.summary
+
+
+def test_a_longest_prompt_alone_sheds_no_class() -> None:
+    gate = lever(Lever.ADMISSION, NO_CAP, "longest_prompt")
+    rules = pool(gate, SHARE, tenants=TENANTS, classes=CLASSES)
+
+    told = Told([rules], {"big/admission": 8000.0, "big/downgrade": None}, {"big": SHORT}, at_rest(rules))
+
+    assert told.left("big/downgrade") == pytest.approx(2.5)
