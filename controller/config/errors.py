@@ -47,6 +47,10 @@ class ConfigError(InputError):
         self.origin = origin
         super().__init__(self.render())
 
+    def __reduce__(self) -> "tuple[type[ConfigError], tuple[tuple[Problem, ...], str]]":
+        # Made again of its parts, not of its message: else a process pool breaks when a worker raises one.
+        return type(self), (self.problems, self.origin)
+
     def render(self) -> str:
         """One line per problem, `file:line: path: mistake; mend`, as editors and terminals understand it."""
         return "\n".join(

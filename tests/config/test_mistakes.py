@@ -1,5 +1,6 @@
 """Mistakes that only the built-in sources and laws can make, and that used to pass `governor check`."""
 
+import pickle
 import re
 import time
 
@@ -206,3 +207,12 @@ def test_brackets_without_end_are_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="nested too deeply"):
         loads("version: 1\npools: " + "[" * 20_000)
     assert time.perf_counter() - begun < 1.0
+
+
+def test_a_mistake_that_a_worker_finds_reaches_who_asked() -> None:
+    """A process pool that cannot rebuild the error says that a worker died, and nothing of the mistake."""
+    error = ConfigError([Problem("pools.a.levers", "is wrong", "mend it", 7)], "governor.yaml")
+
+    again = pickle.loads(pickle.dumps(error))
+
+    assert (str(again), again.problems) == (str(error), error.problems)
