@@ -86,7 +86,6 @@ class _Turn:
             rung = Rung(pool, lever, targets, snapshot, estimate, balance, seen, self._ledger_ok)
             made = self._step(rung, left)
             values = {t.member: value for t, d in made.items() if (value := stands(d)) is not None}
-            given = relief.given(lever, values, pool, estimate, balance)
             net = relief.given(lever, values, pool, estimate, balance, here)
             if seen.effect.counts(lever.lever, now):
                 taken.append((lever.lever, min(left, net)))
@@ -95,7 +94,8 @@ class _Turn:
                 back, _ = self._released.get(pool.pool, (0.0, 0.0))
                 if any(d.changed and moves(d) for d in made.values()):
                     was = {t.member: d.current for t, d in made.items() if d.current is not None}
-                    back += relief.given(lever, was, pool, estimate, balance) - given
+                    back += relief.given(lever, was, pool, estimate, balance)
+                    back -= relief.given(lever, values, pool, estimate, balance)
                 self._released[pool.pool] = (back, balance.carried)
             if lever.lever is Lever.DOWNGRADE:
                 self._known.charge(pool, {t.member: d for t, d in made.items() if moves(d)}, balance)

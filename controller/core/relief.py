@@ -79,13 +79,13 @@ class Here:
         """A class's demand that is still here."""
         return now.by_class.get(name, 0.0) * self.classes.get(name, 1.0)
 
-    def cut_flows(self, now: Balance, kept: Mapping[str, float]) -> None:
-        """Tenants of whom a share is kept; who of a class that hits is not known, so all classes in proportion."""
-        before = math.fsum(self.flow(now, one) for one in sorted(now.by_flow))
-        self.flows.update({one: self.flows.get(one, 1.0) * share for one, share in kept.items()})
-        after = math.fsum(self.flow(now, one) for one in sorted(now.by_flow))
-        if before > 0:
-            self.classes.update({one: self.classes.get(one, 1.0) * after / before for one in now.by_class})
+    def capped(self, tenant: str, share: float) -> None:
+        """A share of what is here of a tenant is kept."""
+        self.flows[tenant] = self.flows.get(tenant, 1.0) * share
+
+    def thinned(self, now: Balance, share: float) -> None:
+        """So much of all demand is kept; of which class the rest was is not known, so all of them in proportion."""
+        self.classes = {name: self.classes.get(name, 1.0) * share for name in now.by_class}
 
     def sent(self, pool: PoolRules, share: float) -> None:
         """A share of all that consents went elsewhere."""
@@ -122,13 +122,19 @@ def capped(finals: Mapping[str, float], estimate: Estimate, now: Balance, here: 
     unit = estimate.unit_tokens
     if not unit:
         return 0.0
-    kept = {
-        tenant: min(1.0, finals[tenant] / unit / flow)
-        for tenant, flow in sorted(now.by_flow.items()) if tenant in finals and flow > 0
-    }  # fmt: skip
-    taken = math.fsum(here.flow(now, tenant) * (1.0 - share) for tenant, share in kept.items())
-    here.cut_flows(now, kept)
-    return taken
+    have, taken = [], []
+    for tenant, flow in now.by_flow.items():
+        left = flow * here.flows.get(tenant, 1.0)
+        have.append(left)
+        cap = finals.get(tenant)
+        if cap is not None and cap < flow * unit:
+            share = cap / unit / flow
+            taken.append(left * (1.0 - share))
+            here.capped(tenant, share)
+    whole, away = math.fsum(have), math.fsum(taken)  # exact, so in whatever order
+    if away > 0:
+        here.thinned(now, 1.0 - away / whole)
+    return away
 
 
 def consenting(pool: PoolRules, now: Balance, here: Here | None = None) -> float:
@@ -137,15 +143,15 @@ def consenting(pool: PoolRules, now: Balance, here: Here | None = None) -> float
     here = Here() if here is None else here
     parts = []
     if pool.tenants:
-        parts.append(math.fsum(here.flow(now, n) for n in sorted(now.by_flow) if _consents(pool.tenants.get(n))))
+        parts.append(math.fsum(here.flow(now, n) for n in now.by_flow if _consents(pool.tenants.get(n))))
     if pool.classes:
-        parts.append(math.fsum(here.klass(now, n) for n in sorted(now.by_class) if _consents(pool.classes.get(n))))
+        parts.append(math.fsum(here.klass(now, n) for n in now.by_class if _consents(pool.classes.get(n))))
     return min(parts, default=0.0)
 
 
 def sheddable(pool: PoolRules, now: Balance, here: Here) -> float:
     """Demand of the classes that may be refused before the promises of others break."""
-    return math.fsum(here.klass(now, name) for name, one in sorted(pool.classes.items()) if one.sheddable)
+    return math.fsum(here.klass(now, name) for name, one in pool.classes.items() if one.sheddable)
 
 
 def _consents(one: TenantRules | ClassRules | None) -> bool:
