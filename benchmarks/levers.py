@@ -51,9 +51,9 @@ def config(size: Size) -> GovernorConfig:
     own: dict[str, Any] = {
         "weight": {"mode": "auto", "policy": {"kind": "weights"}},
         "breaker": {"mode": "auto", "policy": {"kind": "breaker"}},
+        "downgrade": {"mode": "auto", "policy": {"kind": "downgrade"}, "receivers": [SMALL]},
         "admission": {"mode": "auto", "policy": {"kind": "gate"}},
         "tenant_cap": {"mode": "auto", "policy": {"kind": "fair_share"}},
-        "downgrade": {"mode": "auto", "policy": {"kind": "downgrade"}, "receivers": [SMALL]},
     }
     replicas: dict[str, Any] = {"replicas": {"mode": "auto", "min": 1, "max": 64, "policy": {"kind": "capacity"}}}
     base: dict[str, Any] = {

@@ -193,7 +193,7 @@ def test_every_memory_of_the_laws_survives_the_ledger(life: Life) -> None:
 
 def test_a_fleet_that_is_short_moves_several_levers_and_one_at_rest_moves_none_but_replicas() -> None:
     """Else every property above would hold of a controller that does nothing."""
-    short = live(Life(7, 4.0, ("",) * 12))
+    short = live(Life(7, 3.0, ("",) * 12))
     moved = {d.target.lever for _, plan, _ in short for d in plan.decisions if d.changed}
     assert {Lever.REPLICAS, Lever.TENANT_CAP, Lever.ADMISSION, Lever.DOWNGRADE} <= moved
 
