@@ -36,7 +36,7 @@ from policies.verdict import Verdict, fleet_pace, verdicts
 LASTS = 3.0  # seconds from the first to the newest judgement after which `slow_windows` of them are enough
 LONG = 28.0  # the same after which two are: of three scrapes of fifteen seconds
 APART = 10.0  # the same for a replica that is slower than that by far
-CLEAR = 1.2  # times the ratio which is by far: what chance does to full batches of long prompts stays below it
+CLEAR = 1.15  # times the ratio which is by far: what chance does to full batches of long prompts stays below it
 MEMORY = 2.0  # seconds over which slowness is averaged, by tokens: one long prompt blocks few of them
 SHORT = 2.0  # times as often while there are too few replicas: full batches of long prompts swing more
 OVER = 1.5  # times its modelled step time at which the fleet as a whole is slow
