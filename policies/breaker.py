@@ -9,17 +9,18 @@
                  once, or while load is beyond the fleet and the fleet as a whole is slow
     the way back closed -> open 0 -> probe 0.05 -> ramp 0.25 -> closed 1
 
-Open lasts open_time * 2^k, +-20 % by a hash of the replica's name, where k counts relapses and is forgotten after a
-quiet time. Slow replicas stay open shorter: they still answer, so a probe costs little and tells much. A probe is
-judged by its own latency and errors against those in full rotation. A restart puts a replica on probation. Data that is
-missing neither takes out nor lets back, but the cap holds also when the fleet shrinks; phases last from when the target
-has their value. It complements the proxy's own outlier detection, which sees errors and not the slow-but-alive.
+Open lasts open_time * 2^k (``policies.wayback``), where k is forgotten after a quiet time. Slow replicas stay open
+shorter: they still answer, so a probe costs little and tells much. What one that is out still has running is a probe
+already: when it is answered at the pace of the others, it goes on the ramp at once, unless it came back in vain before.
+A probe is judged by its own latency and errors against those in full rotation, at its batch: with one sequence a slow
+replica is as quick as others are with thirty. A restart puts a replica on probation. Data that is missing neither takes
+out nor lets back, but the cap holds also when the fleet shrinks. It complements the proxy's own outlier detection,
+which sees errors and not the slow-but-alive.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from statistics import median
 
 from controller.core.estimate import READS
@@ -32,6 +33,7 @@ from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
 from policies.verdict import Verdict, fleet_pace, verdicts
+from policies.wayback import FACTOR, OPEN_MAX, OPEN_TIME, SILENT, Phase, Stand, arrived, due, moved, onward, opened
 
 LASTS = 3.0  # seconds from the first to the newest judgement after which `slow_windows` of them are enough
 LONG = 28.0  # the same after which two are: of three scrapes of fifteen seconds
@@ -40,40 +42,26 @@ CLEAR = 1.15  # times the ratio which is by far: what chance does to full batche
 MEMORY = 2.0  # seconds over which slowness is averaged, by tokens: one long prompt blocks few of them
 SHORT = 2.0  # times as often while there are too few replicas: full batches of long prompts swing more
 OVER = 1.5  # times its modelled step time at which the fleet as a whole is slow
-JITTER = 0.2
 STUCK = 15.0  # seconds without a move that are no long prompt any more, however often it is looked at
-SILENT = 60.0  # seconds after which a probe that got no request is given more
-
-
-class Phase(StrEnum):
-    """Where a replica stands."""
-
-    CLOSED = "closed"  # in rotation
-    OPEN = "open"  # out
-    PROBE = "probe"
-    RAMP = "ramp"
-
-
-FACTOR = {Phase.CLOSED: 1.0, Phase.OPEN: 0.0, Phase.PROBE: 0.05, Phase.RAMP: 0.25}
+SILENT_SLOW = 45.0  # seconds after which a probe that got no request is given more, of a replica that was only slow
+ENOUGH = 20.0  # gaps between tokens of one that is out by which it may be let back
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
-    """One replica: its phase and `since` when, `until` when it stays open (unix seconds); why it went out; `relapses`
-    since the last quiet time; `slow` judgements in a row, the first on a sample taken at `slow_from`; `slowness` its
-    mean over `tokens`, which fade; `judged` when the newest sample that was judged was taken; `restarts` as last
-    told; `stuck` since when."""
+class Health(Stand):
+    """One replica where it stands: why it went out; how often it came back to full rotation `vainly` since the last
+    quiet time; `slow` judgements in a row, the first on a sample taken at `slow_from`; `slowness` its mean over
+    `tokens`, which fade; `judged` when the newest sample that was judged was taken; until when it was seen `idle`;
+    `restarts` as last told; `stuck` since when."""
 
-    phase: Phase = Phase.CLOSED
-    since: float = 0.0
-    until: float = 0.0
     cause: Why = Why.STEADY
-    relapses: int = 0
+    vainly: int = 0
     slow: int = 0
     slow_from: float = 0.0
     slowness: float = 0.0
     tokens: float = 0.0
     judged: float = 0.0
+    idle: float = 0.0
     restarts: float = 0.0
     stuck: float | None = None
 
@@ -101,8 +89,8 @@ class Breaker:
         share: float = param(
             "largest share of the fleet that is out at once; one may always be", 0.2, unit=Unit.RATIO, ge=0, lt=1
         )
-        open_time: float = param("how long a replica is out the first time", 10.0, unit=Unit.DURATION, gt=0)
-        open_max: float = param("longest time out before it is tried again", 300.0, unit=Unit.DURATION, gt=0)
+        open_time: float = param("how long a replica is out the first time", OPEN_TIME, unit=Unit.DURATION, gt=0)
+        open_max: float = param("longest time out before it is tried again", OPEN_MAX, unit=Unit.DURATION, gt=0)
         open_max_slow: float = param(
             "the same for replicas that are only slow: they answer, so a probe costs little", 30.0, unit=Unit.DURATION,
             gt=0,
@@ -163,34 +151,45 @@ class Breaker:
         """Its health after this tick, before anybody is taken out."""
         if not verdict.heard:
             return one
-        told = verdict.since(one.since)
+        if verdict.idle is not None:
+            one = replace(one, idle=verdict.idle)
+        told = verdict.since(one.since, one.idle)
         if one.phase is Phase.CLOSED:
             return self._watched(one, told, now)
+        slowness, least = told.probed, math.sqrt(self.config.slow_ratio)
         if one.phase is Phase.OPEN:
-            ready = now >= one.until - 1e-6 and not verdict.stuck
-            return replace(one, phase=Phase.PROBE, since=now) if ready else one
-        if owner.accepted is not None and owner.accepted < FACTOR[one.phase] - 1e-9:
+            if verdict.stuck:
+                return one
+            running = one.cause is Why.SLOW_REPLICA and not one.vainly and told.samples >= ENOUGH
+            if running and slowness is not None and slowness < least and not told.failing(self.config.errors, 0.5):
+                return moved(one, Phase.RAMP, now)
+            return moved(one, Phase.PROBE, now) if due(one, now) else one
+        if not arrived(one, owner.accepted):
             return replace(one, since=now)  # it has not got its trickle yet
         if verdict.stuck or verdict.faulty:
             return self._open(name, one, Why.STUCK_REPLICA if verdict.stuck else Why.FAULTY_REPLICA, now)
         if told.failing(self.config.errors, least=1.0) and (told.errors or 0.0) * told.ended >= 2 - 1e-6:
             return self._open(name, one, Why.FAILING_REPLICA, now)
-        slowness = told.slowness
-        limit = self.config.slow_ratio if one.phase is Phase.RAMP else math.sqrt(self.config.slow_ratio)
-        if slowness is not None and slowness >= limit:
+        if slowness is not None and slowness >= (self.config.slow_ratio if one.phase is Phase.RAMP else least):
             return self._open(name, one, Why.SLOW_REPLICA, now)
+        # Of what it went out for it has to be free: answers without an error are no sign that a GPU has cooled.
         answered = told.ended >= 3 and not told.failing(self.config.errors, 0.5, least=3.0)
-        well = answered or (slowness is not None and one.cause is not Why.FAILING_REPLICA)
-        if one.phase is Phase.RAMP:
-            return replace(one, phase=Phase.CLOSED, since=now, slow=0, judged=now) if well else one
-        return replace(one, phase=Phase.RAMP, since=now) if well or now - one.since >= SILENT else one
+        lasted, only_slow = now - one.since >= SILENT, one.cause is Why.SLOW_REPLICA
+        quick = slowness is not None and (slowness < least or lasted)
+        well = quick or (answered and lasted) if only_slow else answered or (quick and not self._failed(one))
+        after = onward(one, now, well=well, silent=SILENT_SLOW if only_slow else SILENT)
+        return replace(after, slow=0, judged=now) if after.phase is Phase.CLOSED else after
+
+    @staticmethod
+    def _failed(one: Health) -> bool:
+        return one.cause is Why.FAILING_REPLICA
 
     def _watched(self, one: Health, told: Verdict, now: float) -> Health:
         """A replica in rotation: counts the judgements by which it is slow, each on data that is new."""
         if (one.stuck is not None) != told.stuck:
             one = replace(one, stuck=now if told.stuck else None)
         if one.relapses and now - one.since >= self.config.quiet:
-            one = replace(one, relapses=0)
+            one = replace(one, relapses=0, vainly=0)
         if told.restarts is not None and told.restarts < one.restarts:
             one = replace(one, restarts=told.restarts)
         if told.paced is None or told.slowness is None or told.paced.end <= one.judged + 1e-6:
@@ -232,12 +231,9 @@ class Breaker:
         if cause is Why.RESTARTED:
             return replace(one, phase=Phase.PROBE, since=now, cause=cause, slow=0)
         cap = self.config.open_max_slow if cause is Why.SLOW_REPLICA else self.config.open_max
-        usual = min(self.config.open_time * 2.0 ** min(one.relapses, 30), cap)
-        until = now + min(usual * (1 + JITTER * (2 * spread(name, one.relapses) - 1)), self.config.open_max)
-        return replace(
-            one, phase=Phase.OPEN, since=now, until=until, cause=cause, relapses=one.relapses + 1, slow=0, tokens=0.0,
-            stuck=None,
-        )  # fmt: skip
+        vainly = one.vainly + (one.phase is Phase.CLOSED and one.relapses > 0)
+        out = opened(one, name, now, self.config.open_time, cap)
+        return replace(out, cause=cause, vainly=vainly, slow=0, tokens=0.0, stuck=None)
 
     # --- the fleet ---------------------------------------------------------------------------------------------------
 
@@ -299,23 +295,12 @@ class Breaker:
         return bool((steps and median(steps) >= OVER) or (queues and median(queues) >= 1.0))
 
 
-def spread(name: str, count: int) -> float:
-    """A number in [0, 1) that depends on the name and the count alone (FNV-1a, then the finaliser of splitmix64), so
-    that replicas that went out together do not come back together."""
-    bits = 0xCBF29CE484222325
-    for byte in f"{name}/{count}".encode():
-        bits = ((bits ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        bits = ((bits ^ (bits >> shift)) * factor) & 0xFFFFFFFFFFFFFFFF
-    return ((bits ^ (bits >> 31)) >> 11) * 2.0**-53
-
-
 def _adopted(owner: TargetState, now: float, law: Breaker) -> Health:
     """A replica that is seen for the first time. One that is not in full rotation was taken out before this process
     remembers, so it is let back as any other."""
     if owner.accepted is None or owner.accepted >= 1.0:
         return Health()
-    return Health(Phase.OPEN, now, now + law.config.open_time, Why.PROBE)
+    return Health(Phase.OPEN, now, now + law.config.open_time, cause=Why.PROBE)
 
 
 def _proposal(

@@ -25,6 +25,7 @@ from policies import pace
 
 LEAST_ENDED = 20.0  # requests that make a share of errors
 REST = 5.0  # times the share of errors of all others that is far more
+PROBED = 0.75  # the same of a probe, whose batch is so small that a healthy one is far quicker as it stands
 SLOWER = 1.25  # a replica that is hardly slower as it stands is not slow, whatever a model says
 FULL = 0.25  # waiting per running request at which an engine may be refusing, which engines tell as errors
 RAISE = 1.25  # what late first tokens may make of a slowness that tokens show
@@ -49,7 +50,8 @@ class Verdict:
     """`heard` whether the replica's page was read; `ratio` how many times as slow as its peers at its batch and `raw`
     as it stands, over `paced` and `samples` gaps between tokens; `first` the same of its first tokens; `errors` the
     share of `ended` requests, over `counted`, and `rest` that of all others; `restarts` of its containers in the
-    window, None where not told."""
+    window, None where not told; `idle` until when nothing was generated after `paced`, None where there was no look
+    since."""
 
     heard: bool
     ratio: float | None = None
@@ -64,13 +66,22 @@ class Verdict:
     stuck: bool = False
     faulty: bool = False
     restarts: float | None = None
+    idle: float | None = None
 
     @property
     def slowness(self) -> float | None:
         """How many times as slow as its peers; None where nothing tells."""
+        return self._slowness(SLOWER)
+
+    @property
+    def probed(self) -> float | None:
+        """The same of a replica that is given less than the others: its small batch must not hide that it is slow."""
+        return self._slowness(PROBED)
+
+    def _slowness(self, least: float) -> float | None:
         if self.ratio is None or self.raw is None:
             return None if self.first is None else ALONE * self.first
-        shown = self.ratio if self.raw >= SLOWER else min(self.ratio, 1.0)
+        shown = self.ratio if self.raw >= least else min(self.ratio, 1.0)
         return max(shown, min(RAISE * shown, self.first or 0.0))
 
     def failing(self, limit: float, share: float = 1.0, least: float = LEAST_ENDED) -> bool:
@@ -79,12 +90,15 @@ class Verdict:
             return False
         return self.errors >= share * max(limit, REST * self.rest)
 
-    def since(self, moment: float) -> "Verdict":
-        """The same without what is mostly about the time before `moment`, unix seconds."""
+    def since(self, moment: float, idle: float = 0.0) -> "Verdict":
+        """The same without what is mostly about the time before `moment`, unix seconds. What was generated since it was
+        seen `idle` is no older than that, however long the reading looks back."""
         if moment <= 0:
             return self  # it was never out
         said = self
-        if self.paced is not None and not self.paced.within(moment):
+        if self.paced is not None and idle < self.paced.end:
+            said = replace(said, paced=Span(max(self.paced.begin, idle), self.paced.end))
+        if said.paced is not None and not said.paced.within(moment):
             said = replace(said, ratio=None, raw=None, first=None, paced=None)
         if self.counted is not None and not self.counted.within(moment):
             said = replace(said, errors=None, ended=0.0, counted=None)
@@ -148,6 +162,9 @@ def _verdict(
         scope.get(signal).usable is not None for signal in (Signal.RUNNING, Signal.QUEUE_DEPTH, Signal.KV_USAGE)
     )
     known = [r for s in (Signal.OOM_RESTARTS, Signal.CRASH_RESTARTS) if (r := scope.get(s).usable) is not None]
+    looked = scope.get(Signal.RUNNING)
+    scraped = now - looked.age if looked.usable is not None and looked.age is not None else None
+    idle = scraped if mine is not None and scraped is not None and mine.read < scraped - 1e-6 else None
     first = told.first if told is not None and mine is not None and (mine.first or 0.0) > soon else None
     return Verdict(
         heard,
@@ -163,6 +180,7 @@ def _verdict(
         stuck=bool(scope.get(Signal.STUCK).usable),
         faulty=bool(scope.get(Signal.XID_ERRORS).usable),
         restarts=sum(known) if known else None,
+        idle=idle,
     )
 
 

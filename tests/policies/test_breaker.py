@@ -13,7 +13,8 @@ from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
 from controller.run.codec import decode, encode
-from policies.breaker import Breaker, Phase, spread
+from policies.breaker import Breaker
+from policies.wayback import Phase, spread
 from tests.support.rotation import Rotation, Seen, named
 
 SLOW = Seen(slow=4.0)
