@@ -16,9 +16,9 @@ import yaml
 
 from actuators.batch import invalid, reject, wanted
 from actuators.memory import Memory
-from controller.core.model import Applied, Decision, Outcome, Target, TargetState
+from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
 from controller.core.params import Unit, param
-from controller.core.ports import Binding, Description
+from controller.core.ports import Binding, Capability
 
 _WORDS = 300  # characters of a command's own words that are worth a log line
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TZ")  # the reload command gets these and none of Governor's secrets
@@ -73,12 +73,16 @@ class File:
     def __init__(self, config: FileConfig, binding: Binding) -> None:
         self._config = config
         self._path = Path(config.path)
-        self._owns, self._levers = binding.owns, binding.levers
+        self._owns = binding.owns
         self._memory = Memory(config.yield_for)
 
-    def describe(self) -> Description:
-        c = self._config
-        return Description(self._levers, c.unit, c.quantum, c.settle, hot=c.hot)
+    @classmethod
+    def describe(cls, config: FileConfig | None = None) -> Mapping[Lever, Capability]:
+        note = "a key of a file; your program reads it, or a command of yours makes it"
+        one = Capability("yours", atomic=True, note=note)
+        if config is not None:
+            one = replace(one, unit=config.unit, quantum=config.quantum, settle=config.settle, hot=config.hot)
+        return dict.fromkeys(Lever, one)
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         try:

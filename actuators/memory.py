@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from controller.core.model import Outcome, Pending, Target, TargetState
+from controller.core.model import Drift, Outcome, Pending, Target, TargetState
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,8 @@ class _Known:
     expected: frozenset[float] = frozenset()
     outcome: Outcome | None = None
     changed_at: float | None = None
+    drift: Drift | None = None
+    drifted_at: float = 0.0
     foreign: str = ""
     foreign_at: float = 0.0
 
@@ -29,18 +31,23 @@ class Memory:
     def __contains__(self, target: Target) -> bool:
         return bool(self._get(target).expected)
 
-    def saw(self, target: Target, value: float, now: float, writer: str) -> None:
-        """A value was read back. `writer` names who wrote it, should it turn out not to be us."""
+    def saw(self, target: Target, value: float, now: float, writer: str = "", drift: Drift = Drift.FOREIGN) -> None:
+        """A value was read back. `writer` names who wrote it, should it turn out not to be us; `drift` says why it
+        would be another, where the target can tell: it began anew, or runs an older version of ours."""
         known = self._get(target)
         if known.expected and value not in known.expected:
-            known = replace(known, foreign=writer or "somebody else", foreign_at=now)
+            known = replace(known, drift=drift, drifted_at=now)
+            if drift is Drift.FOREIGN:
+                known = replace(known, foreign=writer or "somebody else", foreign_at=now)
         elif known.outcome is Outcome.UNKNOWN:
             return  # verify settles it; the write may still arrive
         self._known[target] = replace(known, expected=frozenset({value}))
 
     def interfered(self, target: Target, writer: str, at: float) -> None:
         """Somebody else is known to have written the target at `at`."""
-        self._known[target] = replace(self._get(target), foreign=writer, foreign_at=at)
+        self._known[target] = replace(
+            self._get(target), drift=Drift.FOREIGN, drifted_at=at, foreign=writer, foreign_at=at
+        )
 
     def settled(self, target: Target, value: float) -> None:
         """The target holds `value` as a consequence of our write, even if it is not what was asked for."""
@@ -52,7 +59,7 @@ class Memory:
         if outcome is Outcome.DONE:
             known = replace(known, expected=frozenset({value}))
             if moved:
-                known = replace(known, changed_at=now, foreign="")
+                known = replace(known, changed_at=now, foreign="", drift=None)
         elif outcome is Outcome.UNKNOWN:
             known = replace(known, expected=known.expected | {value})
         self._known[target] = known
@@ -76,6 +83,7 @@ class Memory:
         """The state to report. `owner` is a standing foreign writer, such as an autoscaler bound to the target."""
         known = self._get(target)
         recent = known.foreign if known.foreign and now - known.foreign_at < self._yield_for else ""
+        news = known.drift if now - known.drifted_at < self._yield_for else None
         return TargetState(
             accepted,
             ready=ready,
@@ -84,6 +92,7 @@ class Memory:
             last_change=known.changed_at,
             foreign_writer=owner or recent,
             error=error,
+            drift=Drift.FOREIGN if owner else news,
         )
 
     def _get(self, target: Target) -> _Known:

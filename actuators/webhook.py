@@ -25,7 +25,7 @@ from actuators.memory import Memory
 from actuators.paced import paced, within
 from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
 from controller.core.params import SecretRef, Unit, param
-from controller.core.ports import Binding, Description
+from controller.core.ports import Ack, Binding, Capability
 
 _MAX_BODY = 1 << 20  # bytes of an answer; more is not an answer
 _LATER_4XX = frozenset({408, 409, 425, 429})
@@ -84,7 +84,7 @@ class Webhook:
     def __init__(self, config: WebhookConfig, binding: Binding) -> None:
         self._config = config
         self._identity = binding.identity
-        self._owns, self._levers = binding.owns, binding.levers
+        self._owns = binding.owns
         self._memory = Memory(config.yield_for)
         self._session = requests.Session()
         self._session.trust_env = False  # a ~/.netrc must not overwrite the Authorization header
@@ -96,9 +96,14 @@ class Webhook:
             paced(adapter.poolmanager)
             self._session.mount(scheme, adapter)
 
-    def describe(self) -> Description:
-        c = self._config
-        return Description(self._levers, c.unit, c.quantum, c.settle, hot=c.hot, expiry=c.honours_expiry)
+    @classmethod
+    def describe(cls, config: WebhookConfig | None = None) -> Mapping[Lever, Capability]:
+        c, note = config, "what your endpoint makes of it"
+        if c is None:
+            return dict.fromkeys(Lever, Capability("yours", expiry=True, note=note))
+        ack = Ack.VALUE if c.read_url else Ack.ANSWER
+        one = Capability(c.unit, quantum=c.quantum, settle=c.settle, hot=c.hot, expiry=c.honours_expiry, ack=ack)
+        return dict.fromkeys(Lever, replace(one, note=note))
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         """From ``read_url``; without one the value that was acknowledged last, and before there was one `initial`."""

@@ -99,6 +99,11 @@ def plugin(group: Group, name: str) -> type[Any]:
             f"the {group.noun} {name!r} has no dataclass Config; "
             "declare its parameters there, see controller.core.params"
         )
+    if group is Group.ACTUATOR and not callable(getattr(found, "describe", None)):
+        raise PluginError(
+            f"the actuator {name!r} has no class method describe(config); say there what it can move, "
+            "see controller.core.ports"
+        )
     return found
 
 

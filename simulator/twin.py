@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from controller.core.model import Applied, Decision, Lever, Outcome, Pending, Phase, Target, TargetState
-from controller.core.ports import Description
 from simulator.cluster.cluster import Pool
 from simulator.cluster.deployment import active
 from simulator.cluster.life import Stage
 from simulator.fleet import Clients, Fleet
-from simulator.front.knobs import LEVERS, Setting
+from simulator.front.knobs import Setting
 from simulator.job import Job
 from simulator.spec import FleetSpec
 from simulator.truth import Move, Truth
@@ -82,9 +81,6 @@ class Twin:
             yield from page.samples()
 
     # --- the actuator side -------------------------------------------------------------------------------------------
-
-    def describe(self) -> Description:
-        return Description((Lever.REPLICAS, *LEVERS), unit="replicas", quantum=1.0, settle=0.0, expiry=True, cas=True)
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         return {target: self._read(target) for target in targets}

@@ -10,7 +10,7 @@ from actuators.kubernetes_scale.pods import ready_and_pending
 from actuators.memory import Memory
 from controller.core.model import Applied, Decision, Lever, Outcome, Pending, Phase, Target, TargetState
 from controller.core.params import Unit, param
-from controller.core.ports import ActuatorError, Binding, Description
+from controller.core.ports import ActuatorError, Binding, Capability
 
 _PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "ReplicaSet": "replicasets"}
 _MAX = 2**31 - 1
@@ -66,8 +66,11 @@ class KubernetesScale:
         self._access = Access(config.kubeconfig, config.context, config.timeout, binding.identity)
         self._cluster = connect(self._access)
 
-    def describe(self) -> Description:
-        return Description((Lever.REPLICAS,), "replicas", 1.0, self._config.settle, cas=True)
+    @classmethod
+    def describe(cls, config: KubernetesScaleConfig | None = None) -> Mapping[Lever, Capability]:
+        settle = config.settle if config is not None else 0.0
+        note = "the scale of a Deployment, a StatefulSet or any kind that has one"
+        return {Lever.REPLICAS: Capability("replicas", settle=settle, cas=True, note=note)}
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         """A target that cannot be read has no accepted value and says why; it does not stop the others."""

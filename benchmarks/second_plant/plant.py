@@ -24,7 +24,6 @@ from benchmarks.second_plant.client import Told
 from benchmarks.second_plant.fleet import Fleet
 from benchmarks.second_plant.records import Records
 from controller.core.model import Applied, Decision, Lever, Outcome, Pending, Phase, Target, TargetState
-from controller.core.ports import Description
 from sources.exposition import parse
 from sources.frames import SeriesKey, Values, labels
 
@@ -125,9 +124,6 @@ class Plant:
         return Page(self._keys.setdefault(keys, keys), np.array(list(rows.values())))
 
     # --- what is asked of an actuator ------------------------------------------------------------------------------
-
-    def describe(self) -> Description:
-        return Description((Lever.REPLICAS,), unit="replicas", quantum=1.0, settle=0.0)
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         return {target: self._read(target) for target in targets}

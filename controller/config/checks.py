@@ -3,6 +3,7 @@ follows from a mistake in one of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from controller.config.actuator_checks import able
 from controller.config.errors import Finding, Path, dotted
 from controller.config.gateway_checks import check_gateway, shared_gateways
 from controller.config.joint_checks import check_joint
@@ -29,6 +30,7 @@ def check(config: GovernorConfig, engines: Callable[[], Iterable[str]]) -> Itera
         yield from _pool(config, name, pool, known)
     yield from circles(config)
     yield from shared_gateways(config)
+    yield from _actuators(config)
     yield from _listed(config)
     yield from _twins(config)
     yield from _budgets(config)
@@ -47,6 +49,28 @@ def without_actuator(config: GovernorConfig) -> tuple[Finding, ...]:
         for lever, settings in pool.levers.items()
         if settings.mode in (Mode.AUTO, Mode.PROTECT) and settings.actuator is None
     )
+
+
+def _actuators(config: GovernorConfig) -> Iterator[Finding]:
+    """Who is named must be there, must be able to move that lever in such steps, and must let go of what sheds or
+    degrades when every Governor is dead."""
+    used = set()
+    for name, pool in config.pools.items():
+        for lever, settings in pool.levers.items():
+            place: Path = ("pools", name, "levers", lever.value)
+            plugin = config.actuator(name, lever)
+            if plugin is None:
+                if settings.actuator is not None:
+                    shared = settings.actuator.name
+                    mend = nearest(shared, config.actuators) if config.actuators else "describe it under `actuators`"
+                    yield Finding(
+                        (*place, "actuator"), f"no actuator is called {shared!r}", mend, (("actuators", shared),)
+                    )
+                continue
+            used.add(plugin.name)
+            yield from able(place, lever, settings, plugin)
+    for name in config.actuators.keys() - used:
+        yield Finding(("actuators", name), "no lever uses it", "name it as the actuator of a lever, or delete it")
 
 
 def _timing(config: GovernorConfig) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ Durations are seconds and ratios are 0..1 once loaded. What several keys must ag
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -28,7 +29,7 @@ from controller.config.fields import (
     Whole,
 )
 from controller.config.levers import NO_LIMIT, SETPOINTS, with_defaults
-from controller.config.plugins import ActuatorPlugin, PolicyPlugin, SourcePlugin
+from controller.config.plugins import ActuatorChoice, ActuatorPlugin, Plugin, PolicyPlugin, SourcePlugin
 from controller.config.units import ByLever, Duration, Size, Within, Written, duration, format_duration, ratio
 from controller.core.model import Lever, Mode
 from controller.core.params import Unit
@@ -228,8 +229,8 @@ class LeverConfig(Model):
     )
     quantum: Annotated[Number, Within(gt=0), ByLever()] = Field(1.0, description="step to which values are rounded")
     policy: PolicyPlugin = Field(description="decision law, chosen by `kind`")
-    actuator: ActuatorPlugin | None = Field(
-        None, description="who carries it out, chosen by `kind`; not needed to rehearse"
+    actuator: ActuatorChoice | None = Field(
+        None, description="who carries it out: by `kind`, or the name of one of `actuators`; not needed to rehearse"
     )
     receivers: tuple[Name, ...] = Field((), description="downgrade: the pools that may take over requests, best first")
     setpoints: tuple[Literal["concurrency", "longest_prompt"], ...] = Field(
@@ -250,6 +251,9 @@ class LeverConfig(Model):
     )
     expiry: Annotated[Duration, ByLever()] = Field(
         0.0, description="the target drops a value that is not neutral after this time without renewal; 0s means never"
+    )
+    fail_static: bool = Field(
+        False, description="accept a target that keeps a shedding or degrading value when every Governor is dead"
     )
     group: Annotated[Share, ByLever()] = Field(
         0.2, description="weight, breaker: largest part of the replicas that may be held back at once"
@@ -412,6 +416,7 @@ class GovernorConfig(Model):
     interval: Annotated[Duration, Within(ge=1, unit=Unit.DURATION)] = Field(15.0, description="time from tick to tick")
     deadline: PositiveDuration = Field(10.0, description="time for all reading of one tick; shorter than the interval")
     source: SourcePlugin = Field(description="where metrics come from, chosen by `kind`")
+    actuators: dict[Name, ActuatorPlugin] = Field({}, description="actuators that several levers share, by name")
     pools: dict[Name, PoolConfig] = Field(description="the pools by name", min_length=1)
     budgets: dict[Name, BudgetConfig] = Field({}, description="GPUs that pools share, by a name of yours")
     pairs: dict[Name, PairConfig] = Field({}, description="prefill and decode pools that are sized together")
@@ -422,3 +427,11 @@ class GovernorConfig(Model):
     ledger: LedgerConfig = Field(LedgerConfig(), description="record of decisions")  # type: ignore[call-arg]
     http: HttpConfig = Field(HttpConfig(), description="HTTP server of the daemon")  # type: ignore[call-arg]
     error_budget: ErrorBudgetConfig = Field(ErrorBudgetConfig(), description="error budgets")  # type: ignore[call-arg]
+
+    def actuator(self, pool: str, lever: Lever) -> Plugin | None:
+        """Who carries out what is decided of a lever, with its name where it is shared; None where nobody does."""
+        plugin = self.pools[pool].levers[lever].actuator
+        if plugin is None or not plugin.name:
+            return plugin
+        shared = self.actuators.get(plugin.name)
+        return None if shared is None else replace(shared, name=plugin.name)

@@ -40,11 +40,13 @@ _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, arbitrary
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A chosen plug-in: its group, its `kind` as written, and `settings`, an instance of its ``Config``."""
+    """A chosen plug-in: its group, its `kind` as written, and `settings`, an instance of its ``Config``. One that is
+    shared has a `name`; where it is only named, `kind` is "" and there are no settings."""
 
     group: Group
     kind: str
     settings: Any
+    name: str = ""
 
     @property
     def cls(self) -> type[Any]:
@@ -53,7 +55,7 @@ class Plugin:
 
     def plain(self) -> dict[str, Any]:
         """As plain data for the config hash; secrets are references and stay that."""
-        return {"kind": self.kind, **dataclasses.asdict(self.settings)}
+        return {"kind": self.kind, **dataclasses.asdict(self.settings)} if self.kind else {"name": self.name}
 
 
 class Secret(BaseModel):
@@ -105,10 +107,13 @@ def build(config: type[Any], data: Mapping[str, Any]) -> Any:
     return _instance(config, _checked(model_of(config), data))
 
 
-def choose(group: Group, value: object) -> Plugin:
-    """The plug-in that a mapping with `kind` asks for. Raises BadValue or BadParts."""
+def choose(group: Group, value: object, *, named: bool = False) -> Plugin:
+    """The plug-in that a mapping with `kind` asks for, or that is called by its name where that is allowed. Raises
+    BadValue or BadParts."""
     if isinstance(value, Plugin):
         return value
+    if named and isinstance(value, str) and value:
+        return Plugin(group, "", None, value)
     example = f"write {{kind: {next(iter(registry.names(group)), 'module:Class')}}}"
     if not isinstance(value, Mapping):
         raise BadValue(f"{value!r} is not a {group.noun}", example)
@@ -166,23 +171,26 @@ def _place(text: str, whole: Any) -> tuple[Path, str]:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Pydantic metadata: this field selects a plug-in of the group."""
+    """Pydantic metadata: this field selects a plug-in of the group, or `named` one that is described elsewhere."""
 
     group: Group
+    named: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            lambda value: choose(self.group, value),
+            lambda value: choose(self.group, value, named=self.named),
             serialization=core_schema.plain_serializer_function_ser_schema(lambda chosen: chosen.plain()),
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"type": "object", CHOICE: self.group.noun}  # `schema` puts the reference in, once it knows the plug-ins
+        chosen = {"type": "object", CHOICE: self.group.noun}  # `schema` puts the reference in: it knows the plug-ins
+        return {"anyOf": [{"type": "string"}, chosen]} if self.named else chosen
 
 
 SourcePlugin = Annotated[Plugin, Chosen(Group.SOURCE)]
 PolicyPlugin = Annotated[Plugin, Chosen(Group.POLICY)]
 ActuatorPlugin = Annotated[Plugin, Chosen(Group.ACTUATOR)]
+ActuatorChoice = Annotated[Plugin, Chosen(Group.ACTUATOR, named=True)]
 
 
 @dataclass(frozen=True, slots=True)

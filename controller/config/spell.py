@@ -46,6 +46,8 @@ def _model(value: object, model: type[BaseModel]) -> dict[str, Any]:
 
 def _spell(value: Any, kind: Any) -> Any:
     """`kind` is an annotation, or a tuple of an annotation and its metadata."""
+    if isinstance(value, Plugin) and not value.kind:
+        return value.name
     if isinstance(value, Plugin):
         return {"kind": value.kind, **_model(value.settings, model_of(value.cls.Config))}
     if isinstance(value, SecretRef):

@@ -78,6 +78,14 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"  # may or may not have been applied; blocks the target until verified
 
 
+class Drift(StrEnum):
+    """Why a target holds another value than the one last seen or set there."""
+
+    STALE = "stale"  # an older value of ours
+    FOREIGN = "foreign"  # somebody else's
+    RESTARTED = "restarted"  # the target began anew and forgot
+
+
 @dataclass(frozen=True, slots=True)
 class Pin:
     """A person's override."""
@@ -91,7 +99,8 @@ class Pin:
 class TargetState:
     """One target as its owner reports it. `accepted` is the spec as read back; None when it could not be read, with
     the reason in `error`. `ready` is what serves now (replicas only). `assumed` when nothing tells the value and it is
-    the configured initial one."""
+    the configured initial one. `drift` tells why the value is another than the one seen or set last, for as long as
+    that is news; a foreign one is yielded to, the others are decided on anew."""
 
     accepted: float | None
     ready: float | None = None
@@ -102,6 +111,7 @@ class TargetState:
     pin: Pin | None = None
     error: str = ""
     assumed: bool = False
+    drift: Drift | None = None
 
 
 @dataclass(frozen=True, slots=True)

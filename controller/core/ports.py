@@ -4,8 +4,10 @@ Third parties depend on this module, ``model``, ``reading``, ``observation``, ``
 are the stable surface for plug-ins.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from controller.core.facts import Fact
@@ -180,29 +182,67 @@ class Policy(Protocol[S]):
 # --- actuators ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What an actuator can move, and how. `settle` seconds until a change shows; `expiry` whether the target itself
-    drops a value after its time; `cas` whether a write carries the version that was read."""
+class Ack(StrEnum):
+    """How a target tells that a value is in force."""
 
-    levers: tuple[Lever, ...]
+    NONE = "none"  # it cannot be asked
+    ANSWER = "answer"  # it says yes to the write, and cannot be asked later
+    VALUE = "value"  # the value can be read back
+    VERSION = "version"  # it tells the version of the configuration that it runs
+
+
+class Reach(StrEnum):
+    """Where one write takes effect."""
+
+    PROCESS = "process"  # in the one process that was told; others have their own value
+    FLEET = "fleet"  # in every process of the target
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What an actuator can do with one lever.
+
+    Values lie within `low` and `high`, in steps of `quantum`, in `unit`. `settle` is the time in seconds until a change
+    can show; `hot` whether it takes effect without a restart or a lost request; `atomic` whether the values of one
+    batch come into force together or not at all; `persistent` whether a value outlives a restart of the target;
+    `expiry` whether the target itself drops a value after its time, whoever is still alive; `cas` whether a write
+    carries the version that was read, so that a stale one loses. `note` says in a sentence what is really moved.
+    """
+
     unit: str
-    quantum: float
-    settle: float
+    low: float = 0.0
+    high: float = math.inf
+    quantum: float = 1.0
+    settle: float = 0.0
     hot: bool = True
+    atomic: bool = False
     persistent: bool = True
     expiry: bool = False
     cas: bool = False
+    reach: Reach = Reach.FLEET
+    ack: Ack = Ack.VALUE
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that a person should know before it hurts: `level` is error, warning or info, `subject` what it is
+    about, `text` the sentence with the mend."""
+
+    level: str
+    subject: str
+    text: str
 
 
 class Actuator(Protocol):
     """The hands. Values are absolute and writes idempotent. Raises ``ActuatorError`` from ``read`` alone; ``apply``
     answers with outcomes.
 
-    The constructor takes the plug-in's ``Config`` and a ``Binding``. Class attribute: ``Config``.
+    The constructor takes the plug-in's ``Config`` and a ``Binding``. It opens no connection: that is for the first
+    ``read``. Class attribute: ``Config``. Class method: ``describe(config: Config | None) -> Mapping[Lever,
+    Capability]``, what it can do as configured, or at most when there is no config. Optional method: ``diagnose(now:
+    float) -> Sequence[Finding]``, what is wrong with reachability, rights and other writers; it must not write.
     """
-
-    def describe(self) -> Description: ...
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]: ...
 
@@ -216,22 +256,27 @@ class Actuator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What assembly tells an actuator about its place: the targets it owns, and who we are. Of a lever whose members
-    are replicas, `targets` is empty: it owns all of `pool` and `lever`, as they come and go."""
+    """What assembly tells an actuator about its place: the targets it owns, and who we are. `scopes` are pools with
+    levers whose members are replicas; of these it owns all, as they come and go. An actuator that several levers share
+    has the targets and scopes of all of them."""
 
     targets: tuple[Target, ...]
     identity: str = "inference-governor"
-    pool: str = ""
-    lever: Lever = Lever.REPLICAS
+    scopes: tuple[tuple[str, Lever], ...] = ()
 
     @property
     def levers(self) -> tuple[Lever, ...]:
-        """The levers of its targets, in the order of the enum."""
-        return tuple(sorted({t.lever for t in self.targets} or {self.lever}, key=list(Lever).index))
+        """The levers that it moves, in the order of the enum."""
+        return tuple(sorted({t.lever for t in self.targets} | {s[1] for s in self.scopes}, key=list(Lever).index))
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The pools that it serves, sorted."""
+        return tuple(sorted({t.pool for t in self.targets} | {s[0] for s in self.scopes}))
 
     def owns(self, target: Target) -> bool:
         """Whether a target is one of its own."""
-        return target in self.targets if self.targets else (target.pool, target.lever) == (self.pool, self.lever)
+        return target in self.targets or (target.pool, target.lever) in self.scopes
 
 
 class ActuatorError(Exception):

@@ -1,7 +1,7 @@
 """Assembly: the one composition root. Config and mode in, a wired loop out; the only place that knows the modes."""
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -222,7 +222,7 @@ def _lever_rules(lever: Lever, settings: LeverConfig, pool: PoolConfig) -> Lever
     return LeverRules(
         lever=lever,
         policy=settings.policy.kind,
-        actuator=settings.actuator.kind if settings.actuator else "",
+        actuator=(settings.actuator.name or settings.actuator.kind) if settings.actuator else "",
         mode=settings.mode,
         limits=Limits(float(settings.min), float(settings.max), float(settings.quantum)),
         cooldown_up=settings.cooldown.up,
@@ -245,19 +245,40 @@ def _actuators(
     """By "pool/lever". Without an actuator, and in replay, the target is read off the metrics and nothing is written; a
     simulated world takes the writes of all."""
     out: dict[str, Actuator] = {}
+    built: dict[str, Actuator] = {}
     for pool in rules.pools:
         for lever in pool.levers:
-            plugin = config.pools[pool.pool].levers[lever.lever].actuator
+            plugin = config.actuator(pool.pool, lever.lever)
             key = f"{pool.pool}/{lever.lever}"
             if mode in _IN_PROCESS or plugin is None:
                 out[key] = world
                 continue
-            binding = Binding(
-                tuple(t for t in pool.targets if t.lever == lever.lever), pool=pool.pool, lever=lever.lever
-            )
-            real = ends.actuator(key, plugin, binding)
-            out[key] = DryRun(real) if mode is RunMode.DRY_RUN else real
+            where = f"actuators.{plugin.name}" if plugin.name else f"pools.{key}"
+            if where not in built:
+                binding = _binding(config, rules, plugin.name) if plugin.name else _bound([(pool, lever)])
+                real = ends.actuator(where, plugin, binding)
+                built[where] = DryRun(real) if mode is RunMode.DRY_RUN else real
+            out[key] = built[where]
     return out
+
+
+def _binding(config: GovernorConfig, rules: FleetRules, name: str) -> Binding:
+    """All that share the actuator of this name."""
+    return _bound(
+        [
+            (pool, lever)
+            for pool in rules.pools
+            for lever in pool.levers
+            if (plugin := config.actuator(pool.pool, lever.lever)) is not None and plugin.name == name
+        ]
+    )
+
+
+def _bound(levers: Sequence[tuple[PoolRules, LeverRules]]) -> Binding:
+    return Binding(
+        tuple(target for pool, lever in levers for target in pool.targets if target.lever == lever.lever),
+        scopes=tuple((pool.pool, lever.lever) for pool, lever in levers if lever.lever in PER_REPLICA),
+    )
 
 
 class Ends:
@@ -285,7 +306,7 @@ class Ends:
             try:
                 self.made[key] = plugin.cls(plugin.settings, binding)
             except Exception as error:  # whatever a plug-in's constructor raises is told with its place
-                raise AssemblyError(f"pools.{where}: the actuator {plugin.kind} cannot be built: {error}") from error
+                raise AssemblyError(f"{where}: the actuator {plugin.kind} cannot be built: {error}") from error
         else:
             self.made[key] = self._old[key]
         actuator: Actuator = self.made[key]

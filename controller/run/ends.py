@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from controller.core.facts import Fact
 from controller.core.model import Applied, Decision, Lever, Outcome, Pending, Phase, Target, TargetState
 from controller.core.observation import Observation, PoolFacts
-from controller.core.ports import Actuator, Description, Source
+from controller.core.ports import Actuator, Source
 
 
 class DryRun:
@@ -13,9 +13,6 @@ class DryRun:
 
     def __init__(self, real: Actuator) -> None:
         self._real = real
-
-    def describe(self) -> Description:
-        return self._real.describe()
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         return self._real.read(targets, now)
@@ -58,9 +55,6 @@ class Watched:
         self._source.close()
 
     # --- the actuator side
-
-    def describe(self) -> Description:
-        return Description((Lever.REPLICAS,), unit="replicas", quantum=1.0, settle=0.0, persistent=False)
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         return {

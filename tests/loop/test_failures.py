@@ -8,7 +8,7 @@ import pytest
 from controller.core.meter import Meter, PoolSpec
 from controller.core.model import Applied, Decision, Lever, Mode, Outcome, Target, TargetState
 from controller.core.observation import Observation
-from controller.core.ports import Actuator, ActuatorError, Description, LedgerFull, Limits
+from controller.core.ports import Actuator, ActuatorError, LedgerFull, Limits
 from controller.core.rules import Budget, FleetRules, LeverRules, PoolRules
 from controller.core.why import Why
 from controller.run.ends import DryRun, Watched
@@ -30,9 +30,6 @@ class Hands:
         self.answers: dict[str, Outcome] = {}
         self.verdicts: dict[str, Outcome] = {}
         self.silent = False
-
-    def describe(self) -> Description:
-        return Description((Lever.REPLICAS,), "replicas", 1.0, 0.0)
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         if any(t.pool in self.unreadable for t in targets):

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.core.facts import Fact
-from controller.core.model import Applied, Decision, Lever, Outcome, Pending, Phase, Target, TargetState
+from controller.core.model import Applied, Decision, Outcome, Pending, Phase, Target, TargetState
 from controller.core.observation import HistogramIncrement, Observation, PoolFacts, ReplicaFacts
-from controller.core.ports import Description
 
 EDGES = (0.1, 0.25, 0.5, 1.0, 2.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 ITL_EDGES = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
@@ -163,9 +162,6 @@ class Plant:
         return Observation(at, since, {self.pool: facts})
 
     # --- the actuator ------------------------------------------------------------------------------------------
-
-    def describe(self) -> Description:
-        return Description((Lever.REPLICAS,), unit="replicas", quantum=1.0, settle=self.cold_start)
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         cold = [r for r in self.replicas if r.ready_at > self.now]

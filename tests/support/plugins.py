@@ -1,11 +1,13 @@
 """Small plug-ins for tests of the config and the registry, named as `tests.support.plugins:Class`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import ClassVar, Literal
 
 from controller.core.model import Lever
 from controller.core.params import SecretRef, Unit, param
+from controller.core.ports import Capability
 from controller.core.signals import Signal
 
 
@@ -92,6 +94,10 @@ class Hand:
         """Parameters of the hand."""
 
         path: str = param("file it writes")
+
+    @classmethod
+    def describe(cls, config: object = None) -> Mapping[Lever, Capability]:
+        return {Lever.REPLICAS: Capability("replicas")}
 
 
 class Broken:

@@ -1,0 +1,97 @@
+"""Actuators that levers share by name, and what lever and actuator must agree on."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controller.config import ConfigError, GovernorConfig, loads
+from controller.config.load import config_hash
+from controller.config.spell import spell
+from controller.core.model import Lever
+from controller.run.assembly import RunMode, assemble
+
+HOOK = "kind: webhook, url: 'http://127.0.0.1:9/set', read_url: 'http://127.0.0.1:9/get'"
+
+
+def config(levers: str, shared: str = "") -> GovernorConfig:
+    return loads(f"""
+version: 1
+source: {{kind: prometheus, url: "http://127.0.0.1:9"}}
+actuators: {{{shared}}}
+pools:
+  chat:
+    engine: vllm
+    labels: {{tenant: tenant}}
+    tenants: {{acme: {{guarantee: 100}}}}
+    levers:
+      replicas: {{min: 1, max: 8, policy: {{kind: threshold, signal: queue_depth, upper: 5, lower: 1}}{levers}
+""")
+
+
+def mistakes(levers: str, shared: str = "") -> str:
+    with pytest.raises(ConfigError) as caught:
+        config(levers, shared)
+    return str(caught.value)
+
+
+def test_levers_that_name_one_actuator_get_one_object_and_not_two_that_undo_each_other(tmp_path: Path) -> None:
+    made = config(
+        """, actuator: edge}
+      breaker: {policy: {kind: breaker}, actuator: edge}""",
+        f"edge: {{{HOOK}, quantum: 0.01}}",
+    )
+    loop = assemble(made, mode=RunMode.LIVE, ledger_path=tmp_path)
+    try:
+        one, other = loop.parts.actuators["chat/replicas"], loop.parts.actuators["chat/breaker"]
+        assert one is other
+    finally:
+        loop.close()
+
+
+def test_a_shared_actuator_means_the_same_after_it_was_spelled() -> None:
+    made = config(", actuator: edge}", f"edge: {{{HOOK}}}")
+    again = loads(yaml.safe_dump(spell(made), sort_keys=False))
+    assert config_hash(again) == config_hash(made)
+    assert again.actuator("chat", Lever.REPLICAS) == made.actuator("chat", Lever.REPLICAS)
+
+
+def test_a_name_that_nobody_has_is_told_with_those_there_are() -> None:
+    said = mistakes(", actuator: egde}", f"edge: {{{HOOK}}}")
+    assert "pools.chat.levers.replicas.actuator" in said
+    assert "'egde'" in said
+    assert "edge" in said
+
+
+def test_an_actuator_that_no_lever_uses_is_a_slip_of_the_pen() -> None:
+    assert "actuators.edge: no lever uses it" in mistakes("}", f"edge: {{{HOOK}}}")
+
+
+def test_a_mistake_in_a_shared_actuator_is_told_once_and_at_its_place() -> None:
+    said = mistakes(", actuator: edge}", "edge: {kind: webhook, url: 'ftp://x'}")
+    assert "actuators.edge" in said
+    assert "no actuator is called" not in said
+
+
+def test_a_lever_that_the_actuator_cannot_move_is_refused() -> None:
+    said = mistakes(
+        """}
+      breaker: {policy: {kind: breaker}, actuator: {kind: kubernetes, namespace: prod, name: chat}}"""
+    )
+    assert "kubernetes cannot move breaker" in said
+
+
+def test_a_cap_that_would_outlive_every_governor_is_refused_until_somebody_accepts_that() -> None:
+    levers = """}}
+      tenant_cap: {{mode: auto, policy: {{kind: fair_share}}, actuator: {{{hook}}}{more}}}"""
+    said = mistakes(levers.format(hook=HOOK, more=""))
+    assert "pools.chat.levers.tenant_cap.actuator" in said
+    assert "fail_static: true" in said
+    config(levers.format(hook=HOOK, more=", fail_static: true"))
+    config(levers.format(hook=HOOK + ", honours_expiry: true", more=""))
+
+
+def test_steps_finer_than_the_target_can_keep_are_refused() -> None:
+    said = mistakes(f", actuator: {{{HOOK}, quantum: 2}}}}")
+    assert "pools.chat.levers.replicas.quantum" in said
+    assert "write quantum: 2" in said
