@@ -27,6 +27,7 @@ _SUBJECT: dict[Why, str] = {
     Why.STABILISE: "the highest need of the recent past",
     Why.IN_FLIGHT: "the previous change, not settled yet,",
     Why.PENDING_CAPACITY: "capacity still on its way",
+    Why.REPLICAS_OUT: "replicas out of rotation",
     Why.COOLDOWN: "the cool-down since the last change",
     Why.RATE: "the rate limit",
     Why.GROUP_BUDGET: "the shared budget",

@@ -83,7 +83,8 @@ class _Turn:
         here = relief.Here()
         for lever in pool.levers:
             targets = self._members.get((pool.pool, lever.lever)) or pool.of_lever(lever.lever)
-            rung = Rung(pool, lever, targets, snapshot, estimate, balance, seen, self._ledger_ok)
+            out = self._out(pool) if lever.lever is Lever.REPLICAS else 0
+            rung = Rung(pool, lever, targets, snapshot, estimate, balance, seen, self._ledger_ok, out)
             made = self._step(rung, left)
             values = {t.member: value for t, d in made.items() if (value := stands(d)) is not None}
             net = relief.given(lever, values, pool, estimate, balance, here)
@@ -115,12 +116,27 @@ class _Turn:
             held = guards.observe(states.get(target, _UNGUARDED), lever, rung.state(target), now)
             made[target], states[target] = rung.decide(target, proposals.get(target, ()), held)
         self._cases.update(rung.cases)
-        made = {target: bound(decision, lever) for target, decision in group.keep_in(made, lever).items()}
+        made = group.keep_in(made, lever, self._staying(rung.pool.pool)) if lever.lever in PER_REPLICA else made
+        made = group.one_in({target: bound(decision, lever) for target, decision in made.items()}, lever)
         if not rung.seen.effect.counts(lever.lever, now):
             made = {target: without_effect(decision, lever) for target, decision in made.items()}
         self._decisions.update(made)
         self._levers.update(dict.fromkeys(made, lever))
         return made
+
+    def _staying(self, pool: str) -> float | None:
+        """How many replicas there will be where a rung above, or who owns them, takes some away."""
+        target = Target(pool, Lever.REPLICAS)
+        decided = self._decisions.get(target)
+        return stands(decided) if decided is not None else self._snapshot.targets.get(target, UNREAD).accepted
+
+    def _out(self, pool: PoolRules) -> int:
+        """How many replicas a breaker holds out of rotation, those included that a rung above has just taken out."""
+        if not any(one.lever is Lever.BREAKER for one in pool.levers):
+            return 0
+        decided = [self._decisions.get(t) for t in self._members.get((pool.pool, Lever.BREAKER), ())]
+        now = [value for d in decided if d is not None and (value := stands(d)) is not None]
+        return sum(value < relief.OUT for value in now) if now else relief.held_out(pool.pool, self._snapshot)
 
     def plan(self) -> tuple[Plan, DecideState]:
         """What pools share, the last word of the bounds, and what is remembered."""

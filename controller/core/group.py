@@ -1,17 +1,22 @@
 """Groups: what the members of one lever share. Of weights and breakers: enough replicas stay in rotation.
 
 A replica counts as out below half of its factor. However bad all look, no more than the cap is taken out at once, and
-never the last one: what is bad everywhere is overload, and taking replicas out makes it worse.
+never the last one: what is bad everywhere is overload, and taking replicas out makes it worse. The cap is that of the
+fleet that is left: where it shrinks below what is out already, the best of those is let back on its ramp. A person may
+take out more than the cap, but not the last one.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from controller.core.model import Decision, Step, Target
+from controller.core.model import Decision, Lever, Mode, Step, Target
 from controller.core.relief import OUT
 from controller.core.rules import PER_REPLICA, LeverRules
 from controller.core.why import Why
+
+RAMP = 0.25  # factor from which a replica is on its way back, and no longer out
+_SOME = 1e-9  # the least factor that is one
 
 
 def most_out(members: int, share: float) -> int:
@@ -21,19 +26,61 @@ def most_out(members: int, share: float) -> int:
     return min(members - 1, max(1, math.floor(share * members + 1e-9)))
 
 
-def keep_in(decisions: Mapping[Target, Decision], rules: LeverRules) -> dict[Target, Decision]:
-    """The decisions on one lever of one pool, with no more members taken out than may be. Those that are out already
-    count first; of the others the lowest wish is granted first."""
-    if rules.lever not in PER_REPLICA:
+def keep_in(
+    decisions: Mapping[Target, Decision], rules: LeverRules, staying: float | None = None
+) -> dict[Target, Decision]:
+    """The decisions on one lever of one pool, with no more members out than may be. Those that are out already count
+    first; of the others the lowest wish is granted first. `staying` is how many replicas there will be after this tick,
+    where that is fewer than are seen: who leaves is known to nobody yet."""
+    if rules.lever not in PER_REPLICA or rules.mode is Mode.OFF:
         return dict(decisions)
+    members = len(decisions) if staying is None else min(len(decisions), max(1, math.floor(staying)))
+    room = most_out(members, rules.group)
     out = [d for d in decisions.values() if d.final is not None and d.final < OUT]
-    room = most_out(len(decisions), rules.group)
     if len(out) <= room:
         return dict(decisions)
+    detail = f"at most {room} of {members} out"
     ranked = sorted(out, key=lambda d: (not _was_out(d), d.final or 0.0, d.target))
-    kept = {d.target for d in ranked[room:] if not _was_out(d)}
-    detail = f"at most {room} of {len(decisions)} out"
-    return {t: _in_rotation(d, detail) if t in kept else d for t, d in decisions.items()}
+    held = {d.target for d in ranked[room:] if not _was_out(d)}
+    kept = {t: _in_rotation(d, detail) if t in held else d for t, d in decisions.items()}
+    return kept if rules.lever is not Lever.BREAKER else _back(kept, rules, room, detail)
+
+
+def one_in(decisions: Mapping[Target, Decision], rules: LeverRules) -> dict[Target, Decision]:
+    """The decisions with one member in rotation at least, whatever a mode or a person says: a pool without any serves
+    nobody. Weights may all be low, but not all nothing. Those that a person holds are left alone unless all of them are
+    held at nothing."""
+    if rules.lever not in PER_REPLICA or rules.mode is Mode.OFF:
+        return dict(decisions)
+    values = [stands for d in decisions.values() if (stands := d.current if d.blocked else d.final) is not None]
+    mine = [d for d in decisions.values() if d.final is not None and not d.blocked]
+    free = [d for d in mine if d.why is not Why.PIN]
+    least = OUT if free and rules.lever is Lever.BREAKER else _SOME
+    if not mine or any(value >= least for value in values):
+        return dict(decisions)
+    best = _best(free or mine)[0]
+    return {t: _raised(d, 1.0, "the last one in rotation") if d is best else d for t, d in decisions.items()}
+
+
+def _back(decisions: dict[Target, Decision], rules: LeverRules, room: int, detail: str) -> dict[Target, Decision]:
+    """Of those that are out and were before, as many as are beyond the cap on their ramp, the best first."""
+    quantum = rules.limits.quantum
+    ramp = math.ceil(RAMP / quantum - 1e-9) * quantum if quantum > 0 else RAMP
+    out = [d for d in decisions.values() if d.final is not None and d.final < RAMP and d.why is not Why.PIN]
+    mine = _best([d for d in out if not d.blocked])
+    back = {d.target for d in mine[: max(0, len(out) - room)]}
+    value = ramp if room else 1.0
+    return {t: _raised(d, value, detail) if t in back else d for t, d in decisions.items()}
+
+
+def _best(decisions: Iterable[Decision]) -> list[Decision]:
+    """Those that come back first: by what is wished for them, then by what they have."""
+    return sorted(decisions, key=lambda d: (-(d.final or 0.0), -(d.current or 0.0), d.target))
+
+
+def _raised(decision: Decision, value: float, detail: str) -> Decision:
+    step = Step("group", decision.final or 0.0, value, Why.EJECTION_CAP, detail)
+    return replace(decision, final=value, why=step.why, steps=(*decision.steps, step))
 
 
 def _was_out(decision: Decision) -> bool:

@@ -1,12 +1,12 @@
 """Guards: what stands between a wish and a value that is sent. Fixed order; each leaves a step only when it changed
 something; each relaxing move needs evidence, no protecting move does.
 
-    not due -> evidence (stale, missing, waiting, N-1) -> stabilise -> damped -> in flight -> promises -> cooldown ->
-    rate -> group -> bounds
+    not due -> evidence (stale, missing, waiting, N-1) -> stabilise -> damped -> in flight -> out of rotation ->
+    promises -> cooldown -> rate -> group -> bounds
 
-Work that waits, safety at N-1, capacity on its way and broken promises speak about replicas alone: a cap must be able
-to rise while requests wait behind it. The group guards need all targets of a lever or of the tick and are applied by
-``decide`` before the hard bounds, which come last so that the final value is always legal.
+Work that waits, safety at N-1, capacity on its way, replicas that are out and broken promises speak about replicas
+alone: a cap must be able to rise while requests wait behind it. The group guards need all targets of a lever or of the
+tick and are applied by ``decide`` before the hard bounds, which come last so that the final value is always legal.
 """
 
 import math
@@ -27,7 +27,8 @@ class GuardState:
     """Memory of one target. `wishes` are what was sought (unix seconds, value), for stabilising; `changes` how the
     value as read back moved (unix seconds, delta), for cooldowns and rates; `position` that value and when it was
     read; `due` the next time this
-    lever decides; `short_since` since when fewer replicas are seen than serve.
+    lever decides; `short_since` since when fewer replicas are seen than serve; `out_since` since when some are out of
+    rotation.
 
     Changes come from read-back, not from what was sent: so a rehearsal, whose world does not answer, does not count
     its own imagination, and a write by somebody else counts like ours.
@@ -38,12 +39,13 @@ class GuardState:
     position: tuple[float, float] | None = None
     due: float = 0.0
     short_since: float | None = None
+    out_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """What a guard looks at. `member` names the replica or tenant whose value it is; `gain` is below 1 after the lever
-    was seen to swing by itself."""
+    was seen to swing by itself; `out` is how many replicas of the pool a breaker holds out of rotation."""
 
     rules: LeverRules
     tick: Tick
@@ -56,6 +58,7 @@ class Case:
     ledger_ok: bool = True
     member: str = ""
     gain: float = 1.0
+    out: int = 0
 
     def relaxing(self, value: float) -> bool:
         return value < self.current if self.rules.relax_down else value > self.current
@@ -223,7 +226,7 @@ _AS_WHY = {
 
 def consolidation(case: Case, value: float) -> tuple[float, Why, str]:
     """Lowering capacity must be safe with what remains: the load ahead fits into what replicas have shown they can
-    serve, and the KV in use fits into what is left."""
+    serve, and the KV in use fits into what is left. What is out of rotation serves nobody."""
     if case.rules.lever is not Lever.REPLICAS or not case.relaxing(value) or case.pool is None:
         return value, KEEP, ""
     estimate, kv = case.estimate, case.pool.get(Signal.KV_USAGE).value
@@ -231,7 +234,7 @@ def consolidation(case: Case, value: float) -> tuple[float, Why, str]:
     caution = unit / shown if unit is not None and shown else 1.0
     ahead = max((estimate.demand or 0.0), estimate.forecast or 0.0) * (1 + estimate.margin) * caution
     used = (kv or 0.0) * estimate.evidence.get("serving", case.current) / KV_FILL
-    need, quantum = max(ahead, used), case.rules.limits.quantum
+    need, quantum = max(ahead, used) + case.out, case.rules.limits.quantum
     left = value
     if need > value:
         left = value + math.ceil((need - value) / quantum - 1e-9) * quantum if quantum > 0 else need
@@ -277,6 +280,17 @@ def in_flight(case: Case, value: float) -> tuple[float, Why, str]:
     return value, KEEP, ""
 
 
+def out_of_rotation(case: Case, value: float) -> tuple[float, Why, str]:
+    """No lowering while replicas are out of rotation, until they are given up: nobody knows which one would be taken
+    away, and with a healthy one less the rest may be too few, also for the cap on those that are out."""
+    if not case.out or not case.relaxing(value):
+        return value, KEEP, ""
+    since = case.tick.at if case.state.out_since is None else case.state.out_since
+    if case.tick.at - since < case.rules.give_up:
+        return case.current, Why.REPLICAS_OUT, f"{case.out} out"
+    return value, KEEP, ""
+
+
 def promises(case: Case, value: float) -> tuple[float, Why, str]:
     """No lowering while the error budget burns: whatever the model of the fleet says, broken promises are measured."""
     if case.estimate.burning and case.relaxing(value):
@@ -314,7 +328,8 @@ def rate(case: Case, value: float) -> tuple[float, Why, str]:
 
 
 _REPLICAS: tuple[Guard, ...] = (
-    not_due, protect_only, evidence, consolidation, stabilise, damped, in_flight, promises, cooldown, rate,
+    not_due, protect_only, evidence, consolidation, stabilise, damped, in_flight, out_of_rotation, promises, cooldown,
+    rate,
 )  # fmt: skip
 _OTHERS: tuple[Guard, ...] = (not_due, protect_only, evidence, stabilise, damped, in_flight, cooldown, rate)
 # What an undo passes: it was judged on a window of evidence, so it does not wait for one more.
@@ -335,7 +350,7 @@ def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float
             # earliest it can have been.
             changes = (*changes, (position[0], target.accepted - position[1]))
         position = (at, target.accepted)
-    return GuardState(state.wishes, changes, position, state.due, state.short_since)
+    return GuardState(state.wishes, changes, position, state.due, state.short_since, state.out_since)
 
 
 def remember(case: Case, sought: float) -> GuardState:
@@ -345,7 +360,8 @@ def remember(case: Case, sought: float) -> GuardState:
     wishes = [wish for wish in case.state.wishes if wish[0] >= start]
     due = at + rules.every if rules.every and at >= case.state.due - 1e-6 else case.state.due
     short = (case.state.short_since or at) if _short(case) is not None else None
-    return GuardState((*wishes, (at, sought)), case.state.changes, case.state.position, due, short)
+    out = (case.state.out_since or at) if case.out else None
+    return GuardState((*wishes, (at, sought)), case.state.changes, case.state.position, due, short, out)
 
 
 def _note(note: str) -> str:

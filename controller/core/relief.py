@@ -25,7 +25,7 @@ def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Kno
     """Supply and demand of a pool now, with what other pools send here from this tick on, not yet in any reading."""
     owner = snapshot.targets.get(Target(pool.pool, Lever.REPLICAS), _UNREAD)
     serving = estimate.evidence.get("serving", owner.ready or owner.accepted or 0.0)
-    out = _out(pool.pool, snapshot) if any(one.lever is Lever.BREAKER for one in pool.levers) else 0
+    out = held_out(pool.pool, snapshot) if any(one.lever is Lever.BREAKER for one in pool.levers) else 0
     accepted = owner.accepted or 0.0
     room, exchange = known.receivers(pool, estimate)
     return Balance(
@@ -40,7 +40,7 @@ def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Kno
     )
 
 
-def _out(pool: str, snapshot: Snapshot) -> int:
+def held_out(pool: str, snapshot: Snapshot) -> int:
     """How many of the replicas that are seen a breaker holds out of rotation."""
     readings = snapshot.pools.get(pool)
     held = (
@@ -182,7 +182,7 @@ class Known:
                     continue
                 if not there.unit_rate and (there.offered is None or there.offered > 0):
                     continue
-                serving = max(0.0, there.evidence.get("serving", 0.0) - _out(name, self._snapshot))
+                serving = max(0.0, there.evidence.get("serving", 0.0) - held_out(name, self._snapshot))
                 room[name] = max(0.0, usable(serving, there) - (there.demand or 0.0) - self.charged(name))
                 exchange[name] = estimate.unit_rate / there.unit_rate if there.unit_rate else 1.0
         return room, exchange

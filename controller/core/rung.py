@@ -26,12 +26,12 @@ class Rung:
 
     def __init__(
         self, pool: PoolRules, lever: LeverRules, targets: Sequence[Target], snapshot: Snapshot, estimate: Estimate,
-        balance: Balance, seen: Hindsight, ledger_ok: bool,
+        balance: Balance, seen: Hindsight, ledger_ok: bool, out: int = 0,
     ) -> None:  # fmt: skip
         self.pool, self.lever, self.targets = pool, lever, targets
         self.snapshot, self.estimate, self.balance = snapshot, estimate, balance
         self.seen, self.gain = seen, seen.gain(lever.lever)
-        self.ledger_ok = ledger_ok
+        self.ledger_ok, self.out = ledger_ok, out
         self.broken = ""
         self.cases: dict[Target, guards.Case] = {}
 
@@ -87,7 +87,7 @@ class Rung:
         wish = current if merged.value is None else merged.value
         case = guards.Case(
             rules, now, self.snapshot.pools.get(self.pool.pool), owner, self.estimate, state, current,
-            self.pool.window, self.ledger_ok, target.member, self.gain,
+            self.pool.window, self.ledger_ok, target.member, self.gain, self.out,
         )  # fmt: skip
         asked = Step(merged.by, current, wish, merged.why)
         held: tuple[Step, ...] = ()

@@ -61,6 +61,7 @@ class Why(StrEnum):
     IN_FLIGHT = "in_flight"
     OUTCOME_UNKNOWN = "outcome_unknown"
     PENDING_CAPACITY = "pending_capacity"
+    REPLICAS_OUT = "replicas_out"
     UNSAFE_WITHOUT_ONE = "unsafe_without_one"
     COOLDOWN = "cooldown"
     RATE = "rate"
@@ -138,6 +139,7 @@ SENTENCE: dict[Why, str] = {
     Why.IN_FLIGHT: "the previous change has not settled",
     Why.OUTCOME_UNKNOWN: "the previous write has an unknown outcome and is being verified",
     Why.PENDING_CAPACITY: "capacity that was asked for is still on its way",
+    Why.REPLICAS_OUT: "replicas are out of rotation, and a healthy one may be the one that goes",
     Why.UNSAFE_WITHOUT_ONE: "one replica fewer would not be safe",
     Why.COOLDOWN: "the last change is too recent",
     Why.RATE: "the rate limit allows no more for now",
