@@ -94,7 +94,7 @@ class DirectSource:
             why = problems[0] if problems else "no replicas are listed"
             return Observation(at, self._increments.base, error=f"no replica answered: {why}")
         odd = [(name, pairs) for name, pairs, value in samples if not math.isfinite(value)]
-        self._increments.feed(self._layout.frame(at, samples), odd)
+        self._increments.feed(self._layout.frame(at, samples), odd, stamps={})  # they are of now
         return self._increments.take(at)
 
     def close(self) -> None:

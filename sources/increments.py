@@ -34,6 +34,7 @@ class _Member:
     target: Target
     labels: Mapping[str, str]
     seen: float
+    stamp: float  # of its sample
 
 
 @dataclass(slots=True)
@@ -73,6 +74,7 @@ class Increments:
         self._newest: float | None = None
         self._base: float | None = None  # since when the totals count
         self._taken = False
+        self._stamped = False
         self._replicas: dict[tuple[int, str], _Member] = {}
         self._targets: dict[int, dict[Target, str]] = {}  # per pool: target -> replica
         self._sighted: dict[int, dict[Target, float]] = {}  # per pool: when a target showed any series of it
@@ -103,9 +105,12 @@ class Increments:
         """Whether any series so far belonged to any pool."""
         return bool(self._targets)
 
-    def feed(self, frame: Frame, odd: Iterable[SeriesKey] = ()) -> None:
-        """Take in the next frame; `odd` are series that are absent in it because their value was no number. Raises
-        ValueError when it is not newer than the one before."""
+    def feed(
+        self, frame: Frame, odd: Iterable[SeriesKey] = (), *, stamps: Mapping[Target, float] | None = None
+    ) -> None:
+        """Take in the next frame; `odd` are series that are absent in it because their value was no number. `stamps`
+        are the times of the samples by target, unix seconds, None when they are not known; a target that has none was
+        read at the time of the frame. Raises ValueError when it is not newer than the one before."""
         if self._newest is not None and frame.at <= self._newest:
             raise ValueError(f"frame of {frame.at:.3f} is not newer than the one before, {self._newest:.3f}")
         if self._before is None:
@@ -125,7 +130,8 @@ class Increments:
                 before[: len(self._before)] = self._before
                 self._add(fold, fold.increments(before, now))
         self._before, self._newest = now, frame.at
-        self._remember(fold, frame.at)
+        self._stamped = stamps is not None
+        self._remember(fold, frame.at, stamps or {})
         self._doubts = self._doubt([self._layout.number(key) for key in odd])
 
     def take(self, at: float) -> Observation:
@@ -152,7 +158,7 @@ class Increments:
             need.pool: self._pool(pool, at, scoped, members.get(pool, ()), shares.get(pool, {}), started)
             for pool, need in enumerate(self._needs)
         }
-        return Observation(at, since, pools)
+        return Observation(at, since, pools, stamped=self._stamped)
 
     # --- frames ------------------------------------------------------------------------------------------------------
 
@@ -171,10 +177,10 @@ class Increments:
         known = self._totals.get(id(fold))
         self._totals[id(fold)] = (fold, added if known is None else known[1] + added)
 
-    def _remember(self, fold: Fold, at: float) -> None:
+    def _remember(self, fold: Fold, at: float, stamps: Mapping[Target, float]) -> None:
         for (pool, replica), labels in fold.selection.replicas.items():
             target = (labels.get("job", ""), labels.get("instance", ""))
-            self._replicas[pool, replica] = _Member(target, labels, at)
+            self._replicas[pool, replica] = _Member(target, labels, at, stamps.get(target, at))
         for pool, by_target in fold.selection.targets.items():
             self._targets.setdefault(pool, {}).update(by_target)
             self._sighted.setdefault(pool, {}).update(dict.fromkeys(by_target, at))
@@ -341,7 +347,7 @@ class Increments:
             one.gauges,
             # With several endpoints (data-parallel ranks) it is as healthy as its worst one.
             up=all(self._health.get(target, member.seen == self._newest) for target in endpoints),
-            age=max(0.0, at - member.seen),
+            age=round(max(0.0, at - member.stamp), 3),
             started_at=started.get(member.target),
             role=member.labels.get(need.role_label, "") if need.role_label else "",
             zone=member.labels.get(need.zone_label, "") if need.zone_label else "",

@@ -46,6 +46,7 @@ class RecordingSource:
         self.recording = Recording(Path(config.path), damaged=config.damaged)
         header = self.recording.header
         self._interval = header.interval
+        self._of_facts = header.kind == "facts"
         self._increments = Increments(
             needs,
             recorded=header.facts if header.kind == "facts" else None,
@@ -80,7 +81,8 @@ class RecordingSource:
             return Observation(at, since, error=f"a recording runs forward only; {self._at:.3f} was observed before")
         self._at = at
         while (frame := self._peek()) is not None and frame.at <= at:
-            self._increments.feed(frame)
+            # Rows of facts are of their time; series are what a query saw, and not when they were scraped.
+            self._increments.feed(frame, stamps={} if self._of_facts else None)
             self._next = None
         newest = self._increments.newest
         if self._damage and newest is None:

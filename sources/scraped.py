@@ -4,7 +4,7 @@ The numbers pass through the same contracts and the same increments as those of 
 loop cannot tell the twin from a fleet by anything but its values.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -14,16 +14,20 @@ from controller.core.observation import Observation
 from controller.core.ports import PoolNeeds
 from sources.frames import Frame, Layout, SeriesKey, Values
 from sources.increments import Increments
+from sources.selection import Target
 
 
 class Page(Protocol):
     """The series of one target and their values. `keys` is the same object from scrape to scrape as long as the series
-    are the same: labels sorted by name, without empty ones."""
+    are the same: labels sorted by name, without empty ones. `at` is when it was scraped, unix seconds; None when that
+    is not known."""
 
     @property
     def keys(self) -> tuple[SeriesKey, ...]: ...
     @property
     def values(self) -> Values: ...
+    @property
+    def at(self) -> float | None: ...
 
 
 class ScrapedSource:
@@ -47,7 +51,7 @@ class ScrapedSource:
             return Observation(
                 at, self._increments.base, error=f"the tick of {at:.3f} is not later than the one before"
             )
-        self._increments.feed(self._frame(at, pages))
+        self._increments.feed(self._frame(at, pages), stamps=_stamps(pages))
         return self._increments.take(at)
 
     def close(self) -> None:
@@ -73,6 +77,18 @@ class ScrapedSource:
         places = [place for place, key in enumerate(keys) if key[0] in self._wanted]
         numbers = [self._layout.number(keys[place]) for place in places]
         return _Columns(keys, np.array(places, dtype=np.intp), np.array(numbers, dtype=np.intp))
+
+
+def _stamps(pages: Sequence[Page]) -> Mapping[Target, float] | None:
+    """When each target was scraped; None when a page does not tell it."""
+    stamps: dict[Target, float] = {}
+    for page in pages:
+        if page.at is None:
+            return None
+        if page.keys:
+            pairs = dict(page.keys[0][1])
+            stamps[pairs.get("job", ""), pairs.get("instance", "")] = page.at
+    return stamps
 
 
 class _Columns:

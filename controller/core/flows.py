@@ -9,7 +9,7 @@ from controller.core.judge import Judge, total
 from controller.core.reading import Reading, State
 from controller.core.signals import Signal
 from controller.core.tally import LOST
-from controller.core.windows import ReplicaEntry
+from controller.core.windows import Entry, ReplicaEntry
 
 RATES: Mapping[Signal, Fact] = {
     Signal.FINISHED_RATE: Fact.FINISHED, Signal.PROMPT_TOKEN_RATE: Fact.PROMPT_TOKENS,
@@ -137,15 +137,29 @@ def _growth(j: Judge) -> float:
         return 0.0
     start, end = ends
     before, after = _held(start.replicas), _held(end.replicas)
+    own = _recent(start, end, start.seen, end.seen)
     if not after or not before:
         first, last = _inflight(start.gauges), _inflight(end.gauges)
-        return last - first if first is not None and last is not None else 0.0
-    grown = sum(after[name] - before[name] for name in after if name in before)
+        return own * (last - first) if first is not None and last is not None else 0.0
+    grown = sum(
+        _recent(start, end, start.replicas[name].seen, end.replicas[name].seen) * (after[name] - before[name])
+        for name in after
+        if name in before
+    )
     if Fact.HELD in start.gauges and Fact.HELD in end.gauges:
-        grown += end.gauges[Fact.HELD] - start.gauges[Fact.HELD]
+        grown += own * (end.gauges[Fact.HELD] - start.gauges[Fact.HELD])
     return grown + sum(
         held for name, held in after.items() if name not in before and not j.history.knew(name, start.at)
     )
+
+
+def _recent(start: Entry, end: Entry, before: float | None, after: float | None) -> float:
+    """The part of a change of gauges that lies between two entries: in an outage the old one is repeated, and what it
+    grew by is that of a longer time."""
+    if before is None or before >= start.at:
+        return 1.0
+    last = end.at if after is None else after
+    return max(0.0, last - start.at) / (last - before) if last > before else 1.0
 
 
 def _held(replicas: Mapping[str, ReplicaEntry]) -> dict[str, float]:

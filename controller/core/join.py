@@ -101,7 +101,7 @@ def join(
         class_failed=(gateway if classes else engines).class_failed,
         doubted=doubted,
         fronted=front,
-        front_age=min(ages) if ages else None,
+        front_age=min(ages) if ages else gateway.front_age,
     )
 
 

@@ -20,11 +20,13 @@ _NOT_READ = Reading(State.MISSING, note="no sample")
 class Judge:
     """Facts of one pool at `now` with their history. `window` is the control window and `stale_after` the age at which
     a sample says nothing any more, both in seconds; `fresh` is False on the first observation of a stretch, which has
-    no increments."""
+    no increments. `overdue` replicas have had no sample for longer than scrape jitter explains."""
 
     def __init__(
-        self, history: History, facts: PoolFacts, now: float, *, window: float, stale_after: float, fresh: bool
-    ) -> None:
+        self, history: History, facts: PoolFacts, now: float, *, window: float, stale_after: float, fresh: bool,
+        overdue: int = 0,
+    ) -> None:  # fmt: skip
+        self._overdue = overdue
         self.history, self.facts, self.now, self.fresh = history, facts, now, fresh
         self.window, self.stale_after = window, stale_after
         self.up = {name: r for name, r in facts.replicas.items() if r.up}
@@ -89,6 +91,8 @@ class Judge:
             return f"{self.facts.targets_down} of the pool's targets are down"
         if self._old:
             return f"the samples of {self._old} of {len(self.up)} replicas are old"
+        if self._overdue:
+            return f"the next sample of {self._overdue} of {max(1, len(self.up))} replicas is overdue"
         silent = self._silent()
         return f"{', '.join(silent)} answers but no longer tells its work" if silent else ""
 

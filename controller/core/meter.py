@@ -18,8 +18,9 @@ from controller.core.reading import Reading, State
 from controller.core.sane import clean
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
+from controller.core.stamps import Dating, Stamps
 from controller.core.tally import LATENCY, Endings, endings, tally
-from controller.core.windows import NO_FACTS, Entry, History, ReplicaEntry
+from controller.core.windows import NO_FACTS, Entry, History, ReplicaEntry, scaled
 
 QUEUE_MEMORY = 900.0  # seconds of queue history for the age of the oldest waiting request
 
@@ -83,14 +84,16 @@ class PoolMeter:
         self.told: frozenset[Fact] = frozenset()  # what the gateway told at some time
         self.silent = False  # whether it was silent at the last tick
         self.uncounted: frozenset[Fact] = frozenset()  # what it could not count in this interval
+        self.stamps, self.front_stamps = Stamps(spec.stale_after), Stamps(spec.stale_after)
 
     def adopt(self, previous: "PoolMeter") -> None:
         """Carry over what still means the same; a changed share would make another budget of the same counts."""
         own, self.history = self.history, previous.history
         self.history.stretch(own.keep, own.reach)
         self.lengths = previous.lengths
+        self.stamps = previous.stamps
         if self.spec.gateway == previous.spec.gateway:
-            self.told = previous.told
+            self.told, self.front_stamps = previous.told, previous.front_stamps
         for objective in self.spec.objectives:
             same = objective in previous.spec.objectives and (
                 not objective.klass or self.spec.class_label == previous.spec.class_label
@@ -104,28 +107,34 @@ class PoolMeter:
             return PoolReadings(burn=self._burns(observation.at))
         facts = engines = clean(facts)
         aborts = self._aborts(facts.counters) if observation.since is not None else {}
+        at, since, stamped = observation.at, observation.since, observation.stamped
+        dating = front = self.stamps.read(engines, at, since, stamped=stamped)
         if self.spec.gateway is not None:
-            facts = self._join(facts, observation.pools.get(self.spec.gateway.name), self.spec.gateway)
-        if observation.since is None:
-            self.history.begin(self._entry(observation.at, observation.at, facts, facts.counters))
+            facts, front = self._join(facts, observation, self.spec.gateway)
+        if since is None:
+            self.history.begin(self._entry(at, at, facts, facts.counters, dating, front))
         else:
             counters = {**facts.counters, **aborts} if aborts else facts.counters
-            self._remember(self._entry(observation.since, observation.at, facts, counters))
+            self._remember(self._entry(since, at, facts, counters, dating, front), facts.fronted, dating, front)
         judge = Judge(
             self.history,
             facts,
-            observation.at,
+            at,
             window=self.spec.window,
             stale_after=self.spec.stale_after,
-            fresh=observation.since is not None,
+            fresh=since is not None,
+            overdue=dating.overdue,
         )
         return self._readings(judge, engines)
 
-    def _join(self, engines: PoolFacts, gateway: PoolFacts | None, spec: GatewaySpec) -> PoolFacts:
-        """The facts of engines and gateway as those of one pool."""
+    def _join(self, engines: PoolFacts, observation: Observation, spec: GatewaySpec) -> tuple[PoolFacts, Dating]:
+        """The facts of engines and gateway as those of one pool, and how the gateway's are dated."""
+        gateway = observation.pools.get(spec.name)
+        dating = Dating({}, observation.at - (observation.since or observation.at))
         if gateway is not None:
             gateway = clean(gateway)
             self.told |= sides.told(gateway)
+            dating = self.front_stamps.read(gateway, observation.at, observation.since, stamped=observation.stamped)
         own = sides.owned(gateway, self.told)
         was, self.silent = self.silent, bool(sides.silence(gateway, self.spec.stale_after))
         self.uncounted = NO_FACTS
@@ -133,9 +142,13 @@ class PoolMeter:
             # Who comes back tells how much it has counted, not since when.
             self.uncounted = own | {Fact.HELD}
             gateway = replace(gateway, counters={}, histograms={}, tenants={}, classes={})
-        return sides.join(
+        joined = sides.join(
             engines, gateway, own, self.spec.stale_after, tenants=spec.tenants, classes=spec.classes
         )  # fmt: skip
+        if dating.overdue:
+            late = dict.fromkeys(joined.fronted, "the gateway's next sample is overdue")
+            joined = replace(joined, doubted={**late, **joined.doubted})
+        return joined, dating
 
     def _aborts(self, counters: Mapping[Fact, float]) -> Mapping[Fact, float]:
         """The aborts of this interval, where they are only the responses that no finished request explains. A request
@@ -148,24 +161,50 @@ class PoolMeter:
         self.unpaired = min(0.0, left)
         return {Fact.ABORTED: max(0.0, left)}
 
-    def _entry(self, since: float, at: float, facts: PoolFacts, counters: Mapping[Fact, float]) -> Entry:
+    def _entry(
+        self, since: float, at: float, facts: PoolFacts, counters: Mapping[Fact, float], dating: Dating, front: Dating
+    ) -> Entry:
         replicas = {
-            name: ReplicaEntry(r.counters, r.gauges, r.histograms) for name, r in facts.replicas.items() if r.up
+            name: ReplicaEntry(r.counters, r.gauges, r.histograms, dating.seen(name))
+            for name, r in facts.replicas.items()
+            if r.up
         }
+        seen = [one.seen for one in front.replicas.values()]
         own = facts.classes
         told = classes.named(facts) if self.classes else NO_FACTS
         failed = frozenset(facts.failed) if facts.failed else NO_FACTS
         failed |= self.uncounted
         return Entry(
-            since, at, facts.histograms, counters, facts.gauges, replicas, own, told, failed, facts.tenants
+            since, at, facts.histograms, counters, facts.gauges, replicas, own, told, failed, facts.tenants,
+            min(seen, default=None),
         )  # fmt: skip
 
-    def _remember(self, entry: Entry) -> None:
-        self.history.push(entry)
+    def _remember(self, entry: Entry, fronted: frozenset[Fact], dating: Dating, front: Dating) -> None:
+        if dating.together or front.together:
+            self.history.join(entry)
+        elif dating.late or front.late:
+            self._spread(entry, fronted, dating, front)
+        else:
+            self.history.push(entry)
         ended = endings(entry.counters)
         for objective in self.spec.objectives:
             if objective.name in self.budgets:
                 self._spend(objective, entry, ended)
+
+    def _spread(self, entry: Entry, fronted: frozenset[Fact], dating: Dating, front: Dating) -> None:
+        """Remember an entry of which a part was counted before it began, in the time in which it was counted."""
+        gateway = self.spec.gateway
+
+        def part(begin: float, end: float) -> Entry:
+            own, theirs = dating.share(begin, end, entry.at), front.share(begin, end, entry.at)
+            return scaled(
+                entry, own, theirs, fronted, lambda name: dating.of(name, begin, end, entry.at),
+                tenants=theirs if gateway is not None and gateway.tenants else own,
+                classes=theirs if gateway is not None and gateway.classes else own,
+            )  # fmt: skip
+
+        self.history.push(part(entry.since, entry.at))
+        self.history.spread(part)
 
     def _spend(self, objective: Objective, entry: Entry, ended: Endings) -> None:
         if objective.klass:

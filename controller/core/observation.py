@@ -58,7 +58,8 @@ class PoolFacts(Facts):
     those that could be read for the pool but not by class. A series without the class label is of no class.
 
     Of a pool that is read at its engines and at its gateway (``join``): `fronted` are the facts that the gateway tells,
-    `front_age` the seconds since its newest sample, and `doubted` the facts that are known in part, with the reason."""
+    `front_age` the seconds since its newest sample (a source tells it of a gateway without replicas of its own), and
+    `doubted` the facts that are known in part, with the reason."""
 
     replicas: Mapping[str, ReplicaFacts] = field(default_factory=dict)
     tenants: Mapping[str, Facts] = field(default_factory=dict)
@@ -79,9 +80,14 @@ class PoolFacts(Facts):
 @dataclass(frozen=True, slots=True)
 class Observation:
     """Everything a source saw between `since` and `at` (unix seconds). `since` is None on the first one: then counters
-    and histograms carry no increments. `error` is set, and `pools` empty, when nothing could be read."""
+    and histograms carry no increments. `error` is set, and `pools` empty, when nothing could be read.
+
+    `stamped` says that ages are those of the samples themselves, so that increments after an outage can be dated. A
+    source that cannot tell leaves it out, and what is counted after a gap is then not taken for that of a shorter time.
+    """
 
     at: float
     since: float | None
     pools: Mapping[str, PoolFacts] = field(default_factory=dict)
     error: str = ""
+    stamped: bool = False

@@ -5,8 +5,9 @@ the core keeps state outside a frozen value.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from controller.core.facts import Fact
@@ -24,7 +25,8 @@ FILLED = 0.9  # share of a window that the unbroken stretch must have for the wi
 
 class Entry(NamedTuple):
     """Increments over (since, at], and the gauges at `at`. `failed` are the facts that could not be read; `classes` and
-    `tenants` are those that anybody asks about; `named` are the facts that are told by class."""
+    `tenants` are those that anybody asks about; `named` are the facts that are told by class. `seen` is the tick at
+    which the gauges were new, None for this one."""
 
     since: float
     at: float
@@ -36,6 +38,7 @@ class Entry(NamedTuple):
     named: frozenset[Fact] = NO_FACTS
     failed: frozenset[Fact] = NO_FACTS
     tenants: Mapping[str, Facts] = _NO_CLASSES
+    seen: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -43,11 +46,13 @@ class Entry(NamedTuple):
 
 
 class ReplicaEntry(NamedTuple):
-    """One replica in an entry; counters and histograms are increments."""
+    """One replica in an entry; counters and histograms are increments. `seen` is the tick at which its gauges were
+    new, None for that of the entry."""
 
     counters: Mapping[Fact, float]
     gauges: Mapping[Fact, float]
     histograms: Mapping[Fact, HistogramIncrement] = _NO_HISTOGRAMS
+    seen: float | None = None
 
 
 class History:
@@ -87,6 +92,40 @@ class History:
             older = self.entries[self._thin - 1] if self._thin else None
             self.entries[self._thin] = _thinned(self.entries[self._thin], older)
             self._thin += 1
+
+    def join(self, entry: Entry) -> None:
+        """Append to the newest entry, as one: nobody can tell which of the two counted what. A tick that does not
+        follow it is pushed."""
+        if not self.entries or self._thin == len(self.entries) or abs(entry.since - self.entries[-1].at) > 1e-6:
+            self.push(entry)
+            return
+        last = self.entries.pop()
+        both = {
+            name: r._replace(counters=_sum(old.counters, r.counters), histograms=_sums(old.histograms, r.histograms))
+            for name, r in entry.replicas.items()
+            if (old := last.replicas.get(name)) is not None
+        }
+        whole = self.filled_since
+        self.push(_added(entry._replace(since=last.since, replicas={**entry.replicas, **both}), last))
+        self.filled_since = whole
+
+    def spread(self, part: Callable[[float, float], Entry]) -> None:
+        """Add to the entries before the newest one what it counted in their time; `part` gives the increments that are
+        dated between two times. What is older than all entries is of no window."""
+        for place in range(len(self.entries) - 2, -1, -1):
+            old = self.entries[place]
+            more = part(old.since, old.at)
+            if not more.counters and not more.histograms:
+                break
+            replicas = {
+                name: r._replace(counters=_sum(r.counters, m.counters), histograms=_sums(r.histograms, m.histograms))
+                for name, r in old.replicas.items()
+                if (m := more.replicas.get(name)) is not None
+            }
+            if place < self._thin:
+                more, replicas = _thinned(more, None), {}
+            self.entries[place] = _added(old._replace(replicas={**old.replicas, **replicas}), more)
+        self._inside.clear()
 
     def stretch(self, keep: float, reach: float) -> None:
         """Keep other spans from now on. What longer windows would need of thinned entries is gone, so they go too."""
@@ -158,6 +197,84 @@ class History:
             for fact, value in entry.counters.items():
                 sums[fact] = sums.get(fact, 0.0) + value
         return sums
+
+
+def scaled(
+    entry: Entry,
+    own: float,
+    front: float,
+    fronted: frozenset[Fact],
+    of: Callable[[str], float],
+    *,
+    tenants: float,
+    classes: float,
+) -> Entry:
+    """The increments of an entry as a part of them: the shares of the pool's `own` facts, of those that are `fronted`,
+    of single replicas, and of tenants and classes. Gauges stay."""
+
+    def rate(fact: Fact) -> float:
+        return front if fact in fronted else own
+
+    return entry._replace(
+        counters={fact: v * share for fact, v in entry.counters.items() if (share := rate(fact)) > 0},
+        histograms={fact: _part(h, share) for fact, h in entry.histograms.items() if (share := rate(fact)) > 0},
+        replicas={
+            name: r._replace(
+                counters={fact: v * share for fact, v in r.counters.items()},
+                histograms={fact: _part(h, share) for fact, h in r.histograms.items()},
+            )
+            for name, r in entry.replicas.items()
+            for share in (of(name),)
+        },
+        tenants={name: _share(one, tenants) for name, one in entry.tenants.items()},
+        classes={name: _share(one, classes) for name, one in entry.classes.items()},
+    )
+
+
+def _part(h: HistogramIncrement, share: float) -> HistogramIncrement:
+    return HistogramIncrement(h.edges, tuple(n * share for n in h.cumulative), h.count * share, h.sum * share)
+
+
+def _share(one: Facts, share: float) -> Facts:
+    return Facts(
+        {fact: _part(h, share) for fact, h in one.histograms.items()},
+        {fact: value * share for fact, value in one.counters.items()},
+        one.gauges,
+    )
+
+
+def _added(entry: Entry, more: Entry) -> Entry:
+    """An entry with the increments of another on top; replicas are the entry's."""
+    return entry._replace(
+        histograms=_sums(entry.histograms, more.histograms),
+        counters=_sum(entry.counters, more.counters),
+        classes=_facts(entry.classes, more.classes),
+        tenants=_facts(entry.tenants, more.tenants),
+        named=entry.named | more.named,
+    )
+
+
+def _sum(one: Mapping[Fact, float], other: Mapping[Fact, float]) -> Mapping[Fact, float]:
+    return {**one, **{fact: one.get(fact, 0.0) + value for fact, value in other.items()}}
+
+
+def _sums(
+    one: Mapping[Fact, HistogramIncrement], other: Mapping[Fact, HistogramIncrement]
+) -> Mapping[Fact, HistogramIncrement]:
+    facts = chain(one, (fact for fact in other if fact not in one))
+    return {fact: h for fact in facts if (h := add(of[fact] for of in (one, other) if fact in of)) is not None}
+
+
+def _facts(one: Mapping[str, Facts], other: Mapping[str, Facts]) -> Mapping[str, Facts]:
+    found = dict(one)
+    for name, more in other.items():
+        known = found.get(name, Facts())
+        found[name] = Facts(
+            _sums(known.histograms, more.histograms),
+            _sum(known.counters, more.counters),
+            known.gauges if name in one else more.gauges,
+        )
+    return found
 
 
 def _thinned(entry: Entry, older: Entry | None) -> Entry:

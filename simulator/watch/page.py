@@ -17,10 +17,12 @@ def labels(**pairs: str) -> Labels:
 
 
 class Page(NamedTuple):
-    """`keys` are the series; pages with the same series share one tuple, so that a reader numbers them only once."""
+    """`keys` are the series; pages with the same series share one tuple, so that a reader numbers them only once. `at`
+    is when it was scraped, unix seconds, where a Prometheus holds it."""
 
     keys: tuple[SeriesKey, ...]
     values: Values
+    at: float | None = None
 
     def samples(self) -> Iterator[tuple[str, Labels, float]]:
         """Name, labels and value of each series."""

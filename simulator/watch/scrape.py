@@ -89,9 +89,9 @@ class Prometheus:
             newest = next((s for s in reversed(target.scrapes) if s.at <= seen), None)
             if newest is None or seen - newest.at >= self._spec.lookback:
                 continue
-            yield Page(target.up, _UP if newest.up else _DOWN)
+            yield Page(target.up, _UP if newest.up else _DOWN, newest.at)
             if newest.page is not None:
-                yield newest.page
+                yield newest.page._replace(at=newest.at)
 
     def _due(self, target: _Target) -> float:
         late = target.chance.random() * self._spec.jitter if self._spec.jitter else 0.0

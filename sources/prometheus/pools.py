@@ -130,6 +130,7 @@ def pool_facts(
         partial="; ".join(sorted(doubts)),
         failed=failed,
         class_failed=class_failed,
+        front_age=_age([seat for seat, _ in seats[""]], moment, lag) if seats.keys() == {""} else None,
         targets_up=None if None in health or not has_up else health.count(True),
         targets_down=health.count(False),
     )
@@ -195,9 +196,14 @@ def _replica(
         {fact: n for fact, n in bag.counters.items() if fact in wanted_here},
         {fact: n for fact, n in bag.gauges.items() if fact in wanted_here},
         up=all(target.up is not False for _, target in several),
-        # Samples are stamped in milliseconds; what floats add to that only fills the ledger.
-        age=round(max(0.0, moment - min(seat.seen for seat, _ in several) + lag), 3),
+        age=_age([seat for seat, _ in several], moment, lag),
         started_at=max(started, default=None),
         role=seat.role,
         zone=seat.zone,
     )
+
+
+def _age(seats: Sequence[Seat], moment: float, lag: float) -> float:
+    """Seconds since the older of the newest samples. They are stamped in milliseconds; what floats add to that only
+    fills the ledger."""
+    return round(max(0.0, moment - min(seat.seen for seat in seats) + lag), 3)

@@ -91,7 +91,7 @@ class PrometheusSource:
             )
             for pool in self._needs
         }
-        return Observation(at, since, pools)
+        return Observation(at, since, pools, stamped=True)
 
     def close(self) -> None:
         self._transport.close()
