@@ -33,7 +33,20 @@ from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
 from policies.verdict import Verdict, fleet_pace, verdicts
-from policies.wayback import FACTOR, OPEN_MAX, OPEN_TIME, SILENT, Phase, Stand, arrived, due, moved, onward, opened
+from policies.wayback import (
+    FACTOR,
+    OPEN_MAX,
+    OPEN_TIME,
+    QUIET,
+    SILENT,
+    Phase,
+    Stand,
+    arrived,
+    due,
+    moved,
+    onward,
+    opened,
+)
 
 LASTS = 3.0  # seconds from the first to the newest judgement after which `slow_windows` of them are enough
 LONG = 28.0  # the same after which two are: of three scrapes of fifteen seconds
@@ -95,7 +108,7 @@ class Breaker:
             "the same for replicas that are only slow: they answer, so a probe costs little", 30.0, unit=Unit.DURATION,
             gt=0,
         )  # fmt: skip
-        quiet: float = param("time in rotation after which relapses are forgotten", 600.0, unit=Unit.DURATION, gt=0)
+        quiet: float = param("time in rotation after which relapses are forgotten", QUIET, unit=Unit.DURATION, gt=0)
 
     @dataclass(frozen=True, slots=True)
     class State:

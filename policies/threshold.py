@@ -4,16 +4,18 @@ Above `upper` for `dwell_up` seconds the value moves by `step_up` in the directi
 `dwell_down` it moves back by `step_down`; between the two it rests. Capacity and what is sent elsewhere protect by
 rising; a weight, a breaker, a cap and a gate by falling. The two thresholds must be apart, else the lever would swing
 on noise. Dwell is measured in seconds, not ticks, so late ticks do not change it. Each member has a dwell of its own:
-a replica's weight and breaker follow what that replica does, all else what the pool does. Use it for levers with a
-plain signal (KV usage, queue depth) and as a first, easily explained policy.
+a replica's weight and breaker follow what that replica does, all else what the pool does. A replica that is out of
+rotation has no signal to fall, so it comes back as the breaker's own law has it (``policies.wayback``), and is judged
+by its own measure on the way. Use it for levers with a plain signal (KV usage, queue depth) and as a first, easily
+explained policy.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from controller.core.members import own
-from controller.core.model import Ask, Lever, Proposal, Target
+from controller.core.members import own, scope
+from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, View
 from controller.core.reading import Reading, State
@@ -21,6 +23,8 @@ from controller.core.rules import PER_REPLICA, RELAX_DOWN
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
+from policies.verdict import heard, span
+from policies.wayback import FACTOR, OPEN_TIME, QUIET, Phase, Stand, arrived, due, moved, onward, opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,10 @@ class Threshold:
 
     @dataclass(frozen=True, slots=True)
     class State:
-        """What was seen of each target."""
+        """What was seen of each target, and where each replica stands that has a breaker."""
 
         marks: Mapping[Target, Marks] = field(default_factory=dict)
+        stands: Mapping[Target, Stand] = field(default_factory=dict)
 
     def __init__(self, config: "Threshold.Config") -> None:
         if config.signal not in set(Signal):
@@ -87,9 +92,18 @@ class Threshold:
     ) -> tuple[Sequence[Proposal], "Threshold.State"]:
         """SET when a threshold was passed for long enough; a bound at the current value, in the direction that
         protects, when the signal is unknown, and the dwell begins anew."""
-        proposals, marks = [], {}
+        proposals, marks = [], dict[Target, Marks]()
+        stands = {
+            target: _standing(state.stands.get(target), owner, view.tick.at)
+            for target, owner in view.targets.items()
+            if target.lever is Lever.BREAKER
+        }
         for target, owner in sorted(view.targets.items()):
             if owner.accepted is None:
+                continue
+            if target in stands and stands[target].phase is not Phase.CLOSED:
+                stands[target], proposal = self._back(view, target, owner.accepted, stands[target])
+                proposals.append(proposal)
                 continue
             reading, current = self._reading(view, target), owner.accepted
             measured = 0.0 if reading.state == State.NO_TRAFFIC else reading.usable
@@ -100,8 +114,32 @@ class Threshold:
             value = measured / max(current, 1.0) if self.config.per_replica else measured
             mine = marks[target] = self._mark(value, view.tick.at, state.marks.get(target, _UNMARKED))
             quantum = view.limits[target].quantum
-            proposals.append(self._one(target, current, value, reading.trusted, view.tick.at, mine, quantum))
-        return tuple(proposals), self.State(marks)
+            made = self._one(target, current, value, reading.trusted, view.tick.at, mine, quantum)
+            if target in stands and made.value <= 0 < current:
+                stands[target] = opened(stands[target], target.member, view.tick.at)
+            proposals.append(made)
+        return tuple(proposals), self.State(marks, stands)
+
+    def _back(self, view: View, target: Target, current: float, one: Stand) -> tuple[Stand, Proposal]:
+        """Where a replica stands that is on its way back, and the factor that goes with it."""
+        now, reading = view.tick.at, self._reading(view, target)
+        if not heard(scope(view.pool, target)):
+            return one, Proposal(target, Ask.AT_MOST, current, "threshold", Why.MISSING)
+        value = reading.usable if span(now, reading).within(one.since) else None
+        high, low = value is not None and value > self.config.upper, value is not None and value < self.config.lower
+        ill, well = (low, high) if self.config.raise_when_high else (high, low)
+        out = Why.BELOW_THRESHOLD if self.config.raise_when_high else Why.ABOVE_THRESHOLD
+        if one.phase is Phase.OPEN:
+            one = moved(one, Phase.PROBE, now) if due(one, now) else one
+        elif not arrived(one, current):
+            one = replace(one, since=now)
+        elif ill:
+            one = opened(one, target.member, now)
+        else:
+            one = onward(one, now, well=well and reading.trusted)
+        why = {Phase.OPEN: out, Phase.CLOSED: Why.WELL_AGAIN}.get(one.phase, Why.PROBE)
+        evidence = {"relapses": float(one.relapses), **({} if value is None else {"measure": value})}
+        return one, Proposal(target, Ask.SET, FACTOR[one.phase], "threshold", why, evidence)
 
     def _one(
         self, target: Target, current: float, value: float, trusted: bool, now: float, marks: Marks, quantum: float
@@ -133,6 +171,21 @@ class Threshold:
         if whose == "member" or (whose == "by_lever" and target.lever in PER_REPLICA):
             return own(view.pool, target, signal, self.config.statistic)
         return view.pool.latency(signal, self.config.statistic) if INFO[signal].latency else view.pool.get(signal)
+
+
+def _standing(before: Stand | None, owner: TargetState, now: float) -> Stand:
+    """Where a replica stands at the start of a tick. One that is seen for the first time and is out was taken out
+    before this process remembers. One that was to go out and is in rotation was kept there by the cap: no relapse."""
+    has = 1.0 if owner.accepted is None else owner.accepted
+    if before is None:
+        if has <= 0:
+            return Stand(Phase.OPEN, now, now + OPEN_TIME)
+        return Stand(Phase.RAMP, now) if has <= FACTOR[Phase.RAMP] else Stand()
+    if before.phase is Phase.OPEN and has >= FACTOR[Phase.RAMP]:
+        return replace(before, phase=Phase.CLOSED, relapses=max(0, before.relapses - 1))
+    if before.phase is Phase.CLOSED and before.relapses and now - before.since >= QUIET:
+        return replace(before, relapses=0)
+    return before
 
 
 def _keep(lever: Lever) -> Ask:

@@ -134,6 +134,17 @@ def verdicts(
     return out
 
 
+def heard(scope: Scope) -> bool:
+    """Whether the page of a replica was read."""
+    return any(scope.get(signal).usable is not None for signal in (Signal.RUNNING, Signal.QUEUE_DEPTH, Signal.KV_USAGE))
+
+
+def span(now: float, reading: Reading) -> Span:
+    """The seconds that a reading is about."""
+    end = now - (reading.age or 0.0)
+    return Span(end - (reading.window or 0.0), end)
+
+
 def ended(scope: Scope) -> tuple[float, float]:
     """Share of errors and requests that ended, where that says something of the replica."""
     reading = scope.get(Signal.ERROR_RATIO)
@@ -158,16 +169,13 @@ def _verdict(
     now: float, scope: Scope, told: pace.Against | None, mine: pace.Pace | None, soon: float, share: float,
     count: float, rest: float,
 ) -> Verdict:  # fmt: skip
-    heard = any(
-        scope.get(signal).usable is not None for signal in (Signal.RUNNING, Signal.QUEUE_DEPTH, Signal.KV_USAGE)
-    )
     known = [r for s in (Signal.OOM_RESTARTS, Signal.CRASH_RESTARTS) if (r := scope.get(s).usable) is not None]
     looked = scope.get(Signal.RUNNING)
     scraped = now - looked.age if looked.usable is not None and looked.age is not None else None
     idle = scraped if mine is not None and scraped is not None and mine.read < scraped - 1e-6 else None
     first = told.first if told is not None and mine is not None and (mine.first or 0.0) > soon else None
     return Verdict(
-        heard,
+        heard(scope),
         told.ratio if told is not None else None,
         told.raw if told is not None else None,
         first,
@@ -175,15 +183,10 @@ def _verdict(
         mine.samples if mine is not None else 0.0,
         share if count else None,
         count,
-        _span(now, scope.get(Signal.ERROR_RATIO)) if count else None,
+        span(now, scope.get(Signal.ERROR_RATIO)) if count else None,
         rest,
         stuck=bool(scope.get(Signal.STUCK).usable),
         faulty=bool(scope.get(Signal.XID_ERRORS).usable),
         restarts=sum(known) if known else None,
         idle=idle,
     )
-
-
-def _span(now: float, reading: Reading) -> Span:
-    end = now - (reading.age or 0.0)
-    return Span(end - (reading.window or 0.0), end)

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 OPEN_TIME, OPEN_MAX = 10.0, 300.0  # seconds out the first time, and at most
 JITTER = 0.2
+QUIET = 600.0  # seconds in rotation after which relapses are forgotten
 SILENT = 60.0  # seconds after which a probe that got no request is given more
 
 
