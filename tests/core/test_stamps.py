@@ -1,5 +1,5 @@
-"""After Prometheus was gone, what was counted meanwhile comes all at once. Taken as the growth of one tick, a load of 9/s
-looked like 30/s, and a pool was raised to its maximum for minutes."""
+"""After Prometheus was gone, what was counted meanwhile comes all at once. Taken as the growth of one tick, a load of
+9/s looked like 30/s, and a pool was raised to its maximum for minutes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,6 +55,10 @@ class Fleet:
     def counted(self, number: int, at: float) -> float:
         begun = self.restart if number == 0 and self.restart is not None and at >= self.restart else -3600.0
         return RATE * (at - begun)
+
+    def begin_anew(self) -> None:
+        """The source forgets what it read."""
+        self._since, self._before = None, None
 
     def see(self, at: float) -> PoolReadings:
         """The tick at `at`, seconds."""
@@ -172,7 +176,7 @@ def test_an_outage_longer_than_counting_bridges_is_forgotten_and_not_crowded() -
     rows = []
     for number in range(1, 60):
         if TICK * number == 615.0:
-            fleet._since, fleet._before = None, None
+            fleet.begin_anew()
         rows.append((TICK * number, fleet.see(TICK * number)))
     assert worst(rows, Signal.FINISHED_RATE, 600.0) <= 10.0 * 1.05
 
@@ -193,7 +197,7 @@ def test_a_constant_lag_of_the_store_is_no_outage() -> None:
         at = TICK * number
         facts = PoolFacts(replicas={"a": ReplicaFacts(age=37.0)})
         dating = stamps.read(facts, at, at - TICK if number > 1 else None, stamped=True)
-        assert not dating.overdue and not dating.late and not dating.together
+        assert not (dating.overdue or dating.late or dating.together)
 
 
 @given(
