@@ -6,6 +6,7 @@ of it over HTTP: its interface stays read-only, and whoever may write the file m
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ from controller.config import GovernorConfig, LeverConfig, load
 from controller.config.lever_checks import on_quantum
 from controller.config.report import nearest
 from controller.core.errors import InputError
-from controller.core.model import Lever, Mode, Pin, Target
+from controller.core.model import Decision, Lever, Mode, Pin, Target
 from controller.core.rules import PER_REPLICA
 from controller.explain import clock, number
 from controller.rehearse.lines import write_line
@@ -62,8 +63,10 @@ def pin(
     wanted = Pin(_value(chosen, lever, value), _end(lasting, until, now), reason.strip())
     if not wanted.reason:
         raise InputError('--reason: is missing; write why, for example --reason "launch day"')
-    _member(settings, chosen)
+    newest = _newest(Path(settings.ledger.path)) if chosen.lever in PER_REPLICA else None
+    _member(chosen, newest)
     with pins.edit(_file(settings)) as entries:
+        _one_left(chosen, wanted, {t: entry.pin for t, entry in entries.items() if entry.pin.until > now}, newest)
         before = entries.get(chosen)
         entries[chosen] = pins.Entry(wanted, now)
     said = f"{chosen} pinned at {number(wanted.value)} until {clock(wanted.until, date=True)} UTC: {wanted.reason}"
@@ -98,12 +101,13 @@ def pins_(
     """Lists the pins of the file and of the config, with what they are worth now."""
     settings, now = _load(config), time.time()
     by_hand, fixed = pins.read(_file(settings)), assembly.pins(settings)
+    newest = _newest(Path(settings.ledger.path)) if by_hand or fixed else None
     rows: list[tuple[Target, Pin, str, str]] = []
     for target, entry in by_hand.items():
-        rows.append((target, entry.pin, "command", _state(settings, target, entry.pin, now)))
+        rows.append((target, entry.pin, "command", _state(settings, target, entry.pin, now, newest)))
     for target, one in fixed.items():
         over = target in by_hand and by_hand[target].pin.until > now
-        rows.append((target, one, "config", "overruled" if over else _state(settings, target, one, now)))
+        rows.append((target, one, "config", "overruled" if over else _state(settings, target, one, now, newest)))
     rows.sort(key=lambda row: (row[0], row[2]))
     if as_json:
         for target, one, origin, state in rows:
@@ -127,7 +131,9 @@ def pins_(
     out().print(table)
 
 
-def _state(config: GovernorConfig, target: Target, one: Pin, now: float) -> str:
+def _state(config: GovernorConfig, target: Target, one: Pin, now: float, newest: Record | None) -> str:
+    """What a pin is worth, by the config and by the newest plan that knew it: bounds, modes and other people's writes
+    stand above pins, and of replicas one stays in rotation."""
     if one.until <= now:
         return "ended"
     pool = config.pools.get(target.pool)
@@ -136,7 +142,26 @@ def _state(config: GovernorConfig, target: Target, one: Pin, now: float) -> str:
     lever = pool.levers[target.lever]
     if target.lever not in PER_REPLICA and target.member not in assembly.members(target.lever, lever, pool):
         return "no such target"
-    return "not sent" if lever.mode in (Mode.OFF, Mode.OBSERVE) else "in force"
+    readings = newest.snapshot.pools.get(target.pool) if newest is not None else None
+    seen = readings.replicas if readings is not None and target.lever in PER_REPLICA else {}
+    if seen and target.member not in seen:
+        return "no such replica is seen"
+    if lever.mode in (Mode.OFF, Mode.OBSERVE):
+        return "not sent"
+    made = _decided(newest, target, one)
+    if made is not None and made.final != one.value:
+        return f"held at {number(made.final)}: {made.why}"
+    return "in force"
+
+
+def _decided(newest: Record | None, target: Target, one: Pin) -> Decision | None:
+    """What was last decided under this pin; None when the pin is younger than that."""
+    owner = newest.snapshot.targets.get(target) if newest is not None else None
+    if newest is None or owner is None or owner.pin is None:
+        return None
+    if (owner.pin.value, owner.pin.reason) != (one.value, one.reason):
+        return None
+    return next((made for made in newest.plan.decisions if made.target == target), None)
 
 
 def _load(config: Path | None) -> GovernorConfig:
@@ -179,16 +204,41 @@ def _target(config: GovernorConfig, text: str) -> tuple[Target, LeverConfig]:
     return target, lever
 
 
-def _member(config: GovernorConfig, target: Target) -> None:
+def _member(target: Target, newest: Record | None) -> None:
     """Replicas are not in the config; the newest record of the ledger knows those that were seen. Raises InputError."""
     if target.lever not in PER_REPLICA:
         return
-    newest = _newest(Path(config.ledger.path))
     readings = newest.snapshot.pools.get(target.pool) if newest is not None else None
     if readings is None or not readings.replicas:
         warn(f"{target}: no replica of {target.pool} is in the ledger, so nobody can tell whether there is this one")
     elif target.member not in readings.replicas:
         raise InputError(f"{target}: no such replica is seen; {nearest(target.member, sorted(readings.replicas))}")
+
+
+def _one_left(target: Target, wanted: Pin, others: Mapping[Target, Pin], newest: Record | None) -> None:
+    """Of a pool's replicas one at least must get requests. Raises InputError."""
+    readings = newest.snapshot.pools.get(target.pool) if newest is not None else None
+    if target.lever not in PER_REPLICA or wanted.value > 0 or newest is None or readings is None:
+        return
+    rest = {
+        name: Target(target.pool, target.lever, name) for name in sorted(readings.replicas) if name != target.member
+    }
+    pinned = [name for name, one in rest.items() if one in others and others[one].value <= 0]
+    out = [name for name, one in rest.items() if name not in pinned and _accepted(newest, one) <= 0]
+    if len(pinned) + len(out) < len(rest):
+        return
+    others_are = [f"{', '.join(names)} {what}" for names, what in ((pinned, "pinned at 0"), (out, "out")) if names]
+    mend = f"unpin {rest[pinned[0]]} first, or write" if pinned else "write"
+    raise InputError(
+        f"{target}: at {number(wanted.value)} no replica of {target.pool} would be in rotation "
+        f"({'; '.join(others_are) or 'it is the only one'}); {mend} more than 0"
+    )
+
+
+def _accepted(newest: Record, target: Target) -> float:
+    """The factor of a replica as it was last read; one that is not told is in rotation."""
+    owner = newest.snapshot.targets.get(target)
+    return 1.0 if owner is None or owner.accepted is None else owner.accepted
 
 
 def _newest(ledger: Path) -> Record | None:

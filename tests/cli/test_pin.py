@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from controller.cli.app import app
 from controller.config import load
-from controller.core.model import Lever, Target
+from controller.core.model import Lever, Pin, Target
 from controller.core.observation import Observation, PoolFacts, ReplicaFacts
 from controller.run import pins
 from controller.run.assembly import RunMode, assemble
@@ -170,6 +170,66 @@ def test_the_ledger_tells_which_replicas_can_be_pinned(config: Path, recorded: P
     assert good.exit_code == 0
     assert "no replica" not in good.stderr
     assert "chat/weight/pod-7: no such replica is seen; did you mean pod-" in str(bad.exception)
+
+
+@pytest.fixture
+def breakers(config: Path) -> Path:
+    """A config with a breaker, and a ledger of three replicas."""
+    text = config.read_text().replace(
+        "weight: {policy", "breaker: {mode: auto, policy: {kind: breaker}}\n      weight: {policy"
+    )
+    config.write_text(text)
+    tick(config)
+    return config
+
+
+def tick(config: Path, later: float = 0.0) -> None:
+    loop = assemble(load(config), mode=RunMode.DRY_RUN, source=Seen())
+    loop.tick(time.time() + later)
+    loop.close()
+
+
+def out(config: Path, member: str, value: str = "0", reason: str = "repair") -> Result:
+    return run(config, "pin", f"chat/breaker/{member}", value, "--for", "1h", "--reason", reason)
+
+
+def test_a_person_who_repairs_one_after_the_other_cannot_take_out_the_last(breakers: Path) -> None:
+    """Two are out for repair, and at night somebody takes out the third."""
+    assert (out(breakers, "pod-0").exit_code, out(breakers, "pod-1").exit_code) == (0, 0)
+    last = out(breakers, "pod-2")
+
+    assert last.exit_code != 0
+    assert str(last.exception) == (
+        "chat/breaker/pod-2: at 0 no replica of chat would be in rotation (pod-0, pod-1 pinned at 0); "
+        "unpin chat/breaker/pod-0 first, or write more than 0"
+    )
+    assert Target("chat", Lever.BREAKER, "pod-2") not in pins.read(pins.file_of(breakers.parent / "ledger"))
+    assert out(breakers, "pod-2", "0.05").exit_code == 0
+    assert out(breakers, "pod-0", "0", "still").exit_code == 0  # pod-2 gets something
+    words = ("pin", "chat/breaker/pod-2", "0", "--for", "1h", "--reason", "x", "--config", breakers)
+    assert governor(*words).returncode == 2
+
+
+def test_the_list_of_pins_does_not_say_that_what_is_held_is_in_force(breakers: Path) -> None:
+    """Each was right when it was set, and the replicas between them have gone since."""
+    with pins.edit(pins.file_of(breakers.parent / "ledger")) as entries:
+        for number in (0, 1, 2, 7):
+            target = Target("chat", Lever.BREAKER, f"pod-{number}")
+            entries[target] = pins.Entry(Pin(0.0, time.time() + 3600, "repair"), time.time())
+    tick(breakers, 15.0)
+    states = {
+        row["target"]: row["state"] for row in map(json.loads, run(breakers, "pins", "--json").stdout.splitlines())
+    }
+
+    assert states["chat/breaker/pod-0"] == "held at 1: ejection_cap"
+    assert states["chat/breaker/pod-1"] == states["chat/breaker/pod-2"] == "in force"
+    assert states["chat/breaker/pod-7"] == "no such replica is seen"
+
+
+def test_a_weight_cannot_be_pinned_at_nothing_at_all(config: Path, recorded: Path) -> None:
+    done = run(config, "pin", "chat/weight/pod-1", "0", "--for", "1h", "--reason", "x")
+
+    assert "0 is outside min 0.05 and max 1" in str(done.exception)
 
 
 def test_explain_tells_one_lever_with_its_members_and_who_pinned_what(recorded: Path) -> None:
