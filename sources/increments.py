@@ -294,7 +294,7 @@ class Increments:
             self._reasons[pool], sources, late = self._told(pool, fold)
         else:
             failed = dict.fromkeys(need.facts, f"no series matches the selector of pool {need.pool}")
-        doubts = self._doubts.get(pool, {})
+        doubts = {**(fold.selection.unread.get(pool, {}) if fold is not None else {}), **self._doubts.get(pool, {})}
         read = own.histograms.keys() | own.counters.keys() | own.gauges.keys()
         failed |= {fact: why for fact, why in doubts.items() if fact not in read}
         return PoolFacts(

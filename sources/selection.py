@@ -71,6 +71,7 @@ class _Sight(NamedTuple):
     follows: bool
     platform: bool
     entries: tuple[Entry, ...]
+    bare: tuple[tuple[str, str], ...] = ()  # (metric, label): it lacks a label that the contract selects by
 
 
 @dataclass(slots=True)
@@ -85,6 +86,8 @@ class Selection:
     targets: dict[int, dict[Target, str]] = field(default_factory=dict)
     replicas: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)  # its labels
     names: dict[tuple[int, str], set[str]] = field(default_factory=dict)  # (pool, contract) -> names seen
+    bare: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)  # (pool, replica): metric -> label absent
+    unread: dict[int, dict[Fact, str]] = field(default_factory=dict)  # per pool, why what is counted cannot be read
 
 
 class Selector:
@@ -230,6 +233,8 @@ class Selector:
             exposed.setdefault((pool, replica), {}).setdefault(engine, set()).update(sight.names)
             found.names.setdefault((pool, engine), set()).update(sight.names)
             found.entries += sight.entries
+            if sight.bare:
+                found.bare.setdefault((pool, replica), {}).update(sight.bare)
 
     def _sight(self, layout: Layout, number: int, engine: str, uses: list[Use], no_model: bool) -> Iterator[_Sight]:
         """What one series is to each pool that it may belong to."""
@@ -252,6 +257,7 @@ class Selector:
             # Series that do not name their model belong to the pool that their replica belongs to.
             follows = not platform and no_model and _by_model(contract, need)
             entries: list[Entry] = []
+            bare = {(use.candidate.metric, label) for use in uses for label in _lacks(use.candidate, labels)}
             for use in uses:
                 if use.fact in facts and _passes(use.candidate, labels) and fits(use.candidate, need, labels):
                     slot, member = slot_of(use, labels), member_of(use, name, labels, replica)
@@ -269,7 +275,7 @@ class Selector:
                             child, target,
                         )
                     )  # fmt: skip
-            yield _Sight(pool, replica, target, labels, names, follows, platform, tuple(entries))
+            yield _Sight(pool, replica, target, labels, names, follows, platform, tuple(entries), tuple(sorted(bare)))
 
     def _pools_of(self, engine: str, labels: dict[str, str], no_model: bool) -> list[int]:
         values = tuple(labels.get(label, "") for label in self._selectors[engine])
@@ -296,6 +302,7 @@ class Selector:
     def _choose(self, found: Selection, exposed: dict[tuple[int, str], dict[str, set[str]]]) -> None:
         ranks: dict[tuple[int, str, Fact], tuple[int, Candidate]] = {}
         told: set[tuple[int, Fact]] = set()  # by replicas, each for itself
+        read = {(e.pool, e.replica, e.fact, e.rank) for e in found.entries} if found.bare else set()
         for (pool, replica), by_engine in exposed.items():
             for engine, names in by_engine.items():
                 contract, facts = self._homes[pool][engine]
@@ -304,6 +311,12 @@ class Selector:
                     if rank is None:
                         continue
                     chosen = contract.candidates[fact][rank]
+                    label = found.bare.get((pool, replica), {}).get(chosen.metric, "")
+                    if label and (pool, replica, fact, rank) not in read:
+                        # It was counted, and nobody can tell what of it is meant: that is not nothing.
+                        why = f"{chosen.metric} does not carry the label {label}"
+                        found.unread.setdefault(pool, {})[fact] = why
+                        continue
                     ranks[pool, replica, fact] = rank, chosen
                     if not chosen.whole:
                         told.add((pool, fact))
@@ -343,6 +356,11 @@ class Selector:
 
 def _passes(candidate: Candidate, labels: dict[str, str]) -> bool:
     return all(accepts(matcher)(labels.get(matcher.label, "")) for matcher in candidate.where)
+
+
+def _lacks(candidate: Candidate, labels: dict[str, str]) -> Iterator[str]:
+    """Labels by which a candidate is selected and that a series does not have."""
+    return (m.label for m in candidate.where if m.label not in labels and not accepts(m)(""))
 
 
 def _by_model(contract: Contract, need: PoolNeeds) -> bool:

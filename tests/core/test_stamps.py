@@ -197,7 +197,7 @@ def test_a_constant_lag_of_the_store_is_no_outage() -> None:
         at = TICK * number
         facts = PoolFacts(replicas={"a": ReplicaFacts(age=37.0)})
         dating = stamps.read(facts, at, at - TICK if number > 1 else None, stamped=True)
-        assert not (dating.overdue or dating.late or dating.together)
+        assert (dating.overdue, dating.late, dating.together) == (0, False, False)
 
 
 @given(

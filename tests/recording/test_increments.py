@@ -58,6 +58,31 @@ def test_an_error_counter_that_was_never_born_is_zero_while_its_target_is_health
     assert between({0: UP + healthy, 15: UP + healthy}).counters[Fact.ERRORS] == 0
 
 
+def test_a_finished_counter_without_its_reason_is_missing_and_not_zero() -> None:
+    """A proxy that drops labels made a busy pool look idle, and that was trusted."""
+    told = 'vllm:request_success_total{model_name="m",instance="a",pod="a"%s} %d'
+    born = 'up{instance="a"} 1;vllm:request_generation_tokens_count{model_name="m",instance="a",pod="a"} %d;'
+    bare = between({0: born % 1 + told % ("", 10), 15: born % 9 + told % ("", 50)})
+
+    assert Fact.FINISHED not in bare.counters
+    assert Fact.FINISHED not in bare.replicas["a"].counters
+    assert bare.failed[Fact.FINISHED] == "vllm:request_success_total does not carry the label finished_reason"
+    whole = ',finished_reason="stop"'
+    assert between({0: born % 1 + told % (whole, 10), 15: born % 9 + told % (whole, 50)}).counters[Fact.FINISHED] == 40
+    assert between({0: born.strip(";") % 1, 15: born.strip(";") % 1}).counters[Fact.FINISHED] == 0
+
+
+def test_one_pod_without_the_label_makes_what_the_others_count_partial() -> None:
+    text = (
+        'up{instance="a"} 1;up{instance="b"} 1;vllm:request_success_total{model_name="m",instance="b",pod="b"} 70;'
+        'vllm:request_success_total{model_name="m",instance="a",pod="a",finished_reason="stop"} %d'
+    )
+    seen = between({0: text % 10, 15: text % 50})
+
+    assert seen.counters[Fact.FINISHED] == 40
+    assert "finished_reason" in seen.partial
+
+
 def test_a_pod_seen_for_the_first_time_does_not_bring_its_whole_life_as_one_burst() -> None:
     pool = between({0: UP + tokens(10), 15: UP + tokens(20) + UP_B + tokens(9000, B)})
     assert pool.counters[Fact.GENERATION_TOKENS] == 10
