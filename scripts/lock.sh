@@ -12,7 +12,7 @@ compile() { # OUTPUT [UV ARGUMENTS]
   shift
   body=$(mktemp)
   cp "$output" "$body" 2>/dev/null || true # uv keeps the versions that it finds in its output file
-  uv pip compile pyproject.toml --extra kubernetes \
+  uv pip compile pyproject.toml --all-extras \
     --universal --python-version 3.11 --generate-hashes \
     --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet \
     --output-file "$body" "$@" >/dev/null
