@@ -245,7 +245,11 @@ def verdict(lever: Lever, predicted: float, before: Trend, after: Trend) -> tupl
     allowed = MIXED * max(abs(predicted), SEEN)
     if abs(elsewhere) > allowed:
         return Verdict.INCONCLUSIVE, realised
-    if after.grew and -balance - 3 * jitter > HARM * max(after.carried, 1.0):
+    # What the queue would have grown by, with the demand that really came. It does not shrink below nothing: less that
+    # is dealt with, because less comes, is no harm.
+    foreseen = before.growth + moved
+    harm = -balance if after.queued else -balance + min(0.0, foreseen)
+    if after.grew and harm - 3 * jitter > HARM * max(after.carried, 1.0):
         return Verdict.HARMFUL, realised
     if predicted < SEEN or abs(moved) > predicted:
         return Verdict.INCONCLUSIVE, realised

@@ -231,6 +231,27 @@ def test_demand_that_rises_is_no_harm_that_a_lever_did() -> None:
     assert not plant.state.undos
 
 
+def test_demand_that_falls_beside_a_small_queue_is_no_harm_that_a_lever_did() -> None:
+    """Fewer requests were dealt with because fewer came, and the lever that had helped was undone."""
+    busy = Trend(24.0, 30.0, 10.0, 0.0, 0.0, 24.0, 0.1, 0.0, 0.1)
+    calm = Trend(16.0, 30.0, 40.0, 5.0, 0.4, 15.6, 0.1, 0.0, 0.1)
+    for lever in (Lever.TENANT_CAP, Lever.REPLICAS):
+        assert verdict(lever, 3.0, busy, calm)[0] is Verdict.INCONCLUSIVE
+    draining = Trend(20.0, 30.0, 400.0, 40.0, -8.0, 28.0, 0.1, 0.0, 0.1)
+    assert verdict(Lever.TENANT_CAP, 3.0, draining, calm)[0] is Verdict.INCONCLUSIVE, "it had drained"
+
+
+def test_a_queue_that_grows_although_less_is_asked_is_harm() -> None:
+    busy = Trend(24.0, 30.0, 10.0, 0.0, 0.0, 24.0, 0.1, 0.0, 0.1)
+    worse = Trend(22.0, 30.0, 900.0, 5.0, 6.0, 16.0, 0.1, 0.0, 0.1)
+    held = Trend(16.0, 30.0, 900.0, 300.0, 0.4, 15.6, 0.1, 0.0, 0.1)
+
+    assert verdict(Lever.DOWNGRADE, 3.0, busy, worse)[0] is Verdict.HARMFUL
+    assert verdict(Lever.DOWNGRADE, 3.0, busy, held)[0] is Verdict.HARMFUL, (
+        "work waited all the time, and less was done"
+    )
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_noise_is_no_harm(seed: int) -> None:
     plant = Plant(works=0.0, noise=0.05, seed=seed).run(240)
