@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller.core import group, guards, hindsight, joint, relief
-from controller.core.fleet import RELIEVING, FleetHold, hold_releases, share
+from controller.core.fleet import RELIEVING, FleetHold, budgets, hold_releases, share
 from controller.core.guards import GuardState
 from controller.core.hindsight import Hindsight
 from controller.core.model import Decision, Lever, Plan, Snapshot, Target
@@ -144,17 +144,28 @@ class _Turn:
         positions = {t: held.position[1] for t, held in self._guard_states.items() if held.position is not None}
         facts = _facts(rules, self._snapshot, self._estimates, self._cases)
         shared, hold = share(joint.size(self._decisions, rules, facts), rules, positions, now, before.fleet)
-        shared = joint.restrain(shared, rules, facts)
+        shared = self._within(shared, positions, facts)
         shared, releases = hold_releases(shared, self._released, rules, now, before.releases)
         levers, decided = self._levers, self._decisions
-        final = tuple(
-            finish(d if d is decided[target] else bound(d, levers[target]), levers[target], now)
-            for target, d in sorted(shared.items())
-        )
+        shared = {t: d if d is decided[t] else bound(d, levers[t]) for t, d in shared.items()}
+        shared = budgets(shared, rules, positions)  # what a minimum adds is shared, too: who pays is not asked twice
+        final = tuple(finish(d, levers[target], now) for target, d in sorted(shared.items()))
         holding = hold is not None or releases is not None
         plan = Plan(now, final, sentence(final, self._short, holding=holding))
         kept = _remembered(self._guard_states, decided, now)
         return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases)
+
+    def _within(
+        self, shared: dict[Target, Decision], positions: Mapping[Target, float], facts: joint.Facts
+    ) -> dict[Target, Decision]:
+        """Pairs within their bands and all within the budgets: a fall that a pair takes back leaves less for others,
+        and what a budget takes from one half holds the other. Raises only shrink and falls only end, so this does."""
+        while True:
+            held = joint.restrain(shared, self._rules, facts)
+            paid = budgets(held, self._rules, positions)
+            if paid == held:
+                return paid
+            shared = paid
 
 
 def _facts(

@@ -38,19 +38,33 @@ def share(
     """Apply the group guards. `known` are positions that were read before, for targets that cannot be read now. Returns
     the decisions and the hold of the fleet guard (None = it does not hold)."""
     out, held = _fleet_guard(dict(decisions), rules, now, held)
+    return budgets(out, rules, known), held
+
+
+def budgets(
+    decisions: Mapping[Target, Decision], rules: FleetRules, known: Mapping[Target, float]
+) -> dict[Target, Decision]:
+    """The raises that all budgets have room for. Whatever takes back a fall or adds to a raise must come before this,
+    for a fall that does not happen makes no room."""
+    out = dict(decisions)
+    if not rules.budgets:
+        return out
     weights = {p.pool: p.weight for p in rules.pools}
-    limits = {t: p.of(t).limits.max for p in rules.pools for t in p.targets}
+    limits = {t: p.of(t).limits for p in rules.pools for t in p.targets}
+    known = {**{t: one.max for t, one in limits.items()}, **known}
+    least = {t: one.min for t, one in limits.items()}
     for budget in sorted(rules.budgets, key=lambda b: b.name):
-        out = _budget(out, budget, weights, {**limits, **known})
-    return out, held
+        out = _budget(out, budget, weights, known, least)
+    return out
 
 
 def _budget(
-    decisions: dict[Target, Decision], budget: Budget, weights: Mapping[str, float], known: Mapping[Target, float]
-) -> dict[Target, Decision]:
-    """Increases share what is left of the budget, one replica at a time to whoever is furthest from what it asked for,
-    lower ranks before higher ones; nobody is pushed below what it has. Ties go by name, so that the order of pools does
-    not matter."""
+    decisions: dict[Target, Decision], budget: Budget, weights: Mapping[str, float], known: Mapping[Target, float],
+    least: Mapping[Target, float],
+) -> dict[Target, Decision]:  # fmt: skip
+    """Increases share what is left of the budget, one replica at a time: first to who is below its minimum, then to
+    whoever is furthest from what it asked for, lower ranks before higher ones; nobody is pushed below what it has. Ties
+    go by name, so that the order of pools does not matter."""
     mine = [d for t, d in sorted(decisions.items()) if t.lever == Lever.REPLICAS and t.pool in budget.pools]
     fixed = math.fsum(_stands(d, known) * weights[d.target.pool] for d in mine if not _moves(d))
     movers = {d.target: d for d in mine if _moves(d)}
@@ -60,15 +74,20 @@ def _budget(
     given = {t: min(d.current or 0.0, asked[t]) for t, d in movers.items()}
     room = budget.max - fixed - math.fsum(given[t] * weights[t.pool] for t in given)
     rank = budget.ranks
-    open_ = [(rank.get(t.pool, 0), given[t] / asked[t], str(t), t) for t in given if given[t] < asked[t]]
+
+    def place(target: Target) -> tuple[bool, int, float, str, Target]:
+        served = given[target] >= least.get(target, 0.0)
+        return served, rank.get(target.pool, 0), given[target] / asked[target], str(target), target
+
+    open_ = [place(t) for t in given if given[t] < asked[t]]
     heapq.heapify(open_)
     while open_:
-        first, _, name, target = heapq.heappop(open_)
+        target = heapq.heappop(open_)[-1]
         if weights[target.pool] > room + 1e-9 or given[target] + 1 > asked[target]:
             continue
         given[target] += 1
         room -= weights[target.pool]
-        heapq.heappush(open_, (first, given[target] / asked[target], name, target))
+        heapq.heappush(open_, place(target))
     detail = f"{budget.name}: {budget.max:g}"
     return {t: _cut(d, given[t], Why.GROUP_BUDGET, detail) if t in given else d for t, d in decisions.items()}
 

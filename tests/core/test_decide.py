@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core.decide import DecideState, decide
+from controller.core.fleet import FleetHold
 from controller.core.model import (
     Ask,
     Decision,
@@ -26,7 +27,7 @@ from controller.core.model import (
 )
 from controller.core.ports import Brief, Estimate, Limits, View
 from controller.core.reading import State, ok
-from controller.core.rules import Budget, FleetGuard, FleetRules, LeverRules, PoolRules
+from controller.core.rules import Budget, FleetGuard, FleetRules, LeverRules, Pair, PoolRules
 from controller.core.slo import Objective
 from controller.core.why import Why
 from controller.run import codec
@@ -367,12 +368,16 @@ def decide_world(world: World) -> tuple[Plan, bytes]:
 @given(WORLD)
 def test_invariants_hold_in_any_world(world: World) -> None:
     result, _ = decide_world(world)
+    sent = world.mode in (Mode.PROTECT, Mode.AUTO)
+    total = math.fsum(d.final or 0.0 for d in result.decisions)
     for i, decision in enumerate(result.decisions):
         final, current = decision.final, decision.current
         assert final is not None
         assert final == round(final), "quantum"
         if world.mode not in (Mode.OFF, Mode.PROTECT):
-            assert 1.0 <= final <= 25.0, "hard bounds"
+            # A raised minimum is no way around a budget: who is below it gets there as far as there is room.
+            spent = sent and final >= world.have[i] and total + 1 > world.budget
+            assert (1.0 if not spent else 0.0) <= final <= 25.0, "hard bounds"
         if world.mode == Mode.PROTECT:
             assert final >= world.have[i], "protect never takes away"
         if decision.steps:
@@ -385,13 +390,74 @@ def test_invariants_hold_in_any_world(world: World) -> None:
             assert final >= min(world.have[i], 25.0), "doubtful data never lowers"
         if world.mode in (Mode.OFF, Mode.OBSERVE):
             assert not decision.send, "observe and off never send"
-    total = math.fsum(d.final or 0.0 for d in result.decisions)
-    held = math.fsum(max(v, 1.0) for v in world.have)
-    if world.mode in (Mode.PROTECT, Mode.AUTO):
-        assert total <= max(world.budget, held) + 1e-9, "a budget is never exceeded by what Governor adds"
+    if sent:
+        assert total <= max(world.budget, math.fsum(world.have)) + 1e-9, "a budget is never exceeded by what is added"
 
 
 @settings(max_examples=50)
 @given(WORLD)
 def test_the_same_world_gives_the_same_plan_byte_for_byte(world: World) -> None:
     assert decide_world(world)[1] == decide_world(world)[1]
+
+
+# --- what pools share, after every step ----------------------------------------------------------------------------
+
+FOUR = ("decode", "prefill", "x", "y")
+
+
+def four(top: float, least: Mapping[str, float], *, hold: float = 0.0) -> FleetRules:
+    """A pair and two others under one budget, with minima of their own."""
+    made = []
+    for pool in FOUR:
+        lever = LeverRules(Lever.REPLICAS, "wants", "none", limits=Limits(least.get(pool, 1.0), 50.0), stabilise=0.0)
+        made.append(PoolRules(pool, (), (lever,), (Target(pool, Lever.REPLICAS),)))
+    return FleetRules(
+        tuple(made), (Budget("gpus", top, frozenset(FOUR)),), FleetGuard(0.2, hold, 2),
+        (Pair("llama", "prefill", "decode", 0.4, 0.6),),
+    )  # fmt: skip
+
+
+def test_what_a_pair_takes_back_is_not_spent_by_another_pool() -> None:
+    """Both went to nothing, the fleet guard let prefill and held decode, and the pair kept prefill up: its GPUs were
+    given away already, and pods stayed Pending."""
+    guard = DecideState(fleet=FleetHold(0.0, 0.0, NOW + 900.0))
+    have, none = {"prefill": 5.0, "decode": 10.0, "x": 10.0, "y": 5.0}, {"prefill": 0.0, "decode": 0.0}
+    made, _ = plan(have, {"prefill": 0.0, "decode": 0.0, "x": 20.0, "y": 5.0}, four(30.0, none), guard)
+
+    assert math.fsum(d.final or 0.0 for d in made.values()) <= 30.0
+    assert (made["prefill"].final, made["decode"].final) == (3.0, 10.0)
+    assert made["x"].final == 12.0
+
+
+def test_a_minimum_that_was_raised_is_no_way_around_the_budget() -> None:
+    made, _ = plan(
+        {"prefill": 1.0, "decode": 2.0, "x": 20.0, "y": 2.0}, {"prefill": 1.0, "decode": 2.0, "x": 25.0, "y": 2.0},
+        four(27.0, {"y": 8.0}),
+    )  # fmt: skip
+
+    assert math.fsum(d.final or 0.0 for d in made.values()) <= 27.0
+    assert made["y"].final == 4.0, "who is below its minimum comes first"
+    assert made["x"].final == 20.0
+
+
+@settings(max_examples=300)
+@given(
+    have=st.tuples(*[st.integers(0, 12).map(float)] * 4),
+    want=st.tuples(*[st.integers(0, 20).map(float)] * 4),
+    least=st.tuples(*[st.integers(0, 6).map(float)] * 4),
+    top=st.integers(4, 50).map(float),
+    held=st.booleans(),
+)
+def test_a_budget_holds_after_every_step_whatever_pairs_minima_and_the_fleet_guard_do(
+    have: tuple[float, ...], want: tuple[float, ...], least: tuple[float, ...], top: float, held: bool
+) -> None:
+    now, asked, minima = (dict(zip(FOUR, values, strict=True)) for values in (have, want, least))
+    guard = DecideState(fleet=FleetHold(0.0, 0.0, NOW + 900.0)) if held else None
+    made, _ = plan(now, asked, four(top, minima), guard)
+
+    total = math.fsum(have)
+    for pool in sorted(FOUR, key=lambda p: (made[p].final or 0.0) > now[p]):
+        moved = (made[pool].final or 0.0) - now[pool]
+        total += moved
+        assert moved <= 0 or total <= top + 1e-6
+        assert [s.after for s in made[pool].steps][-1:] in ([], [made[pool].final])
