@@ -144,7 +144,7 @@ class _Turn:
         positions = {t: held.position[1] for t, held in self._guard_states.items() if held.position is not None}
         facts = _facts(rules, self._snapshot, self._estimates, self._cases)
         shared, hold = share(joint.size(self._decisions, rules, facts), rules, positions, now, before.fleet)
-        shared = self._within(shared, positions, facts)
+        shared = joint.within(shared, rules, facts, positions)
         shared, releases = hold_releases(shared, self._released, rules, now, before.releases)
         levers, decided = self._levers, self._decisions
         shared = {t: d if d is decided[t] else bound(d, levers[t]) for t, d in shared.items()}
@@ -154,18 +154,6 @@ class _Turn:
         plan = Plan(now, final, sentence(final, self._short, holding=holding))
         kept = _remembered(self._guard_states, decided, now)
         return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases)
-
-    def _within(
-        self, shared: dict[Target, Decision], positions: Mapping[Target, float], facts: joint.Facts
-    ) -> dict[Target, Decision]:
-        """Pairs within their bands and all within the budgets: a fall that a pair takes back leaves less for others,
-        and what a budget takes from one half holds the other. Raises only shrink and falls only end, so this does."""
-        while True:
-            held = joint.restrain(shared, self._rules, facts)
-            paid = budgets(held, self._rules, positions)
-            if paid == held:
-                return paid
-            shared = paid
 
 
 def _facts(

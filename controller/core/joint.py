@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from controller.core.fleet import budgets
 from controller.core.model import Decision, Lever, Mode, Step, Target
 from controller.core.rules import FleetRules, Pair, Variants
 from controller.core.why import Why
@@ -55,6 +56,21 @@ def restrain(decisions: Mapping[Target, Decision], rules: FleetRules, facts: Fac
     for pair in sorted(rules.pairs, key=lambda p: p.name):
         _stage(out, pair, facts)
     return out
+
+
+def within(
+    decisions: Mapping[Target, Decision], rules: FleetRules, facts: Facts, known: Mapping[Target, float]
+) -> dict[Target, Decision]:
+    """Pairs within their bands and all within the budgets: a fall that a pair takes back leaves less for others, and
+    what a budget takes from one half holds the other. Raises only shrink and falls only end, so this does. `known` are
+    positions that were read before."""
+    shared = dict(decisions)
+    while True:
+        held = restrain(shared, rules, facts)
+        paid = budgets(held, rules, known)
+        if paid == held:
+            return paid
+        shared = paid
 
 
 # --- prefill and decode ------------------------------------------------------------------------------------------

@@ -417,18 +417,6 @@ def four(top: float, least: Mapping[str, float], *, hold: float = 0.0) -> FleetR
     )  # fmt: skip
 
 
-def test_what_a_pair_takes_back_is_not_spent_by_another_pool() -> None:
-    """Both went to nothing, the fleet guard let prefill and held decode, and the pair kept prefill up: its GPUs were
-    given away already, and pods stayed Pending."""
-    guard = DecideState(fleet=FleetHold(0.0, 0.0, NOW + 900.0))
-    have, none = {"prefill": 5.0, "decode": 10.0, "x": 10.0, "y": 5.0}, {"prefill": 0.0, "decode": 0.0}
-    made, _ = plan(have, {"prefill": 0.0, "decode": 0.0, "x": 20.0, "y": 5.0}, four(30.0, none), guard)
-
-    assert math.fsum(d.final or 0.0 for d in made.values()) <= 30.0
-    assert (made["prefill"].final, made["decode"].final) == (3.0, 10.0)
-    assert made["x"].final == 12.0
-
-
 def test_a_minimum_that_was_raised_is_no_way_around_the_budget() -> None:
     made, _ = plan(
         {"prefill": 1.0, "decode": 2.0, "x": 20.0, "y": 2.0}, {"prefill": 1.0, "decode": 2.0, "x": 25.0, "y": 2.0},

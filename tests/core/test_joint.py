@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.fleet import share
-from controller.core.joint import Facts, least_prefill, most_prefill, restrain, size
+from controller.core.fleet import FleetHold, share
+from controller.core.joint import Facts, least_prefill, most_prefill, restrain, size, within
 from controller.core.model import Decision, Lever, Mode, Step, Target
 from controller.core.ports import Limits
-from controller.core.rules import Budget, FleetRules, LeverRules, Pair, PoolRules, Variants
+from controller.core.rules import Budget, FleetGuard, FleetRules, LeverRules, Pair, PoolRules, Variants
 from controller.core.why import Why
 
 PAIR = Pair("llama", "prefill", "decode", 0.4, 0.6)
@@ -141,6 +141,26 @@ def test_what_the_budget_took_from_decode_is_not_raised_in_prefill() -> None:
 
     assert out[replicas("prefill")].final == most_prefill(PAIR, 11.0)
     assert out[replicas("decode")].final == 11.0
+
+
+def test_what_a_pair_takes_back_is_not_spent_by_another_pool() -> None:
+    """Both went to nothing, the fleet guard let prefill and held decode, and the pair kept prefill up: its GPUs were
+    given away already, and pods stayed Pending."""
+    pools = ("decode", "prefill", "x")
+    lever = LeverRules(Lever.REPLICAS, "p", "a", limits=Limits(0, 100))
+    rules = FleetRules(
+        tuple(PoolRules(p, (), (lever,), (replicas(p),)) for p in pools), (Budget("gpus", 25.0, frozenset(pools)),),
+        FleetGuard(0.2, 0.0, 2), (PAIR,),
+    )  # fmt: skip
+    wished = {
+        replicas(p): decision(p, *of) for p, of in zip(pools, ((10.0, 0.0), (5.0, 0.0), (10.0, 20.0)), strict=True)
+    }
+    known = facts({"prefill": 5.0, "decode": 10.0})
+    shared, _ = share(size(wished, rules, known), rules, {}, 1000.0, FleetHold(0.0, 0.0, 2000.0))
+    out = within(shared, rules, known, {})
+
+    assert shared[replicas("prefill")].final == 0.0
+    assert [out[replicas(p)].final for p in pools] == [10.0, 3.0, 12.0]
 
 
 WHOLE = st.integers(0, 30).map(float)
