@@ -142,12 +142,13 @@ class Brief:
     demand or higher rungs of the ladder relieve it of the rest; `until` unix seconds, when capacity asked for now would
     be warm. `gain` in [0.25, 1] multiplies a correction that is kept beside the value, such as capacity's trim; below 1
     after this lever was seen to swing by itself. Feed-forward and protection do not look at it, and releases need not:
-    a guard slows them."""
+    a guard slows them. `short` is the whole shortage, before any rung relieved it."""
 
     balance: Balance
     left: float
     until: float | None = None
     gain: float = 1.0
+    short: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

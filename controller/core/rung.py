@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.core import guards
+from controller.core import guards, relief
 from controller.core.guards import GuardState
 from controller.core.hindsight import Hindsight
 from controller.core.merge import Merged, merge
@@ -47,7 +47,8 @@ class Rung:
             self.snapshot.tick, readings, {t: self._without_given_up(t) for t in self.targets},
             dict.fromkeys(self.targets, self.lever.limits), self.estimate, self.pool.tenants, self.pool.classes,
         )  # fmt: skip
-        brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.gain)
+        short = relief.wanted(self.balance, self.estimate)
+        brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.gain, short)
         try:
             proposals, after = policy.propose(
                 view, self.pool.objectives, brief, policy.initial() if state is None else state

@@ -127,6 +127,15 @@ def test_the_next_lever_is_asked_only_for_what_the_one_before_left() -> None:
     assert told.left("big/downgrade") == pytest.approx(12.0 - 9.5 - 1.0)  # ann is cut from 8 to 7
 
 
+def test_every_rung_is_told_the_whole_shortage_too() -> None:
+    """What the rungs above relieved was no shortage to the trim: it learned from latencies that a gate had made fine."""
+    rules = pool(CAPS, SHARE, tenants=TENANTS)
+    told = Told([rules], {"big/tenant_cap": 1000.0, "big/downgrade": None}, {"big": SHORT}, at_rest(rules))
+
+    assert told.left("big/downgrade") == 0.0
+    assert [law.briefs[-1].short for law in told.laws.values()] == [pytest.approx(12.0 - 9.5)] * 2
+
+
 def test_the_ladder_is_the_users() -> None:
     other = pool(SHARE, CAPS, tenants=TENANTS)
 

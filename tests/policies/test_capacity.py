@@ -216,6 +216,7 @@ def test_while_other_levers_relieve_the_trim_rests() -> None:
     """A gate that sheds keeps latency fine, and says nothing of the model; one that is wanted and late says nothing
     either."""
     assert trimmed(ok(9.0), brief=Brief(Balance(5.0, 4.0), 1.0)) == 0.0
+    assert trimmed(ok(9.0), brief=Brief(Balance(5.0, 4.0), 0.0, short=1.0)) == 0.0, "a rung above takes all of it"
     assert 0 < trimmed(ok(4.0), ticks=10, brief=replace(BRIEF, gain=0.25)) < trimmed(ok(4.0), ticks=10)
 
 
