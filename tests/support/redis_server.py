@@ -74,8 +74,8 @@ class RealRedis:
 @contextmanager
 def real_redis(folder: Path, *flags: str) -> Iterator[RealRedis]:
     one = RealRedis(program("redis-server"), folder, flags)
-    one.start()
     try:
+        one.start()
         yield one
     finally:
         one.stop()
