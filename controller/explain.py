@@ -251,8 +251,8 @@ def _chapters() -> Mapping[str, list[Why]]:
         Why.STALE, Why.MISSING, Why.PARTIAL, Why.UNDERFILLED, Why.UNSUPPORTED, Why.WORK_WAITING, Why.STUCK_ENGINE
     }  # fmt: skip
     people = {
-        Why.PIN, Why.MODE_OFF, Why.MODE_OBSERVE, Why.MODE_PROTECT, Why.FOREIGN_WRITER, Why.UNREADABLE_TARGET,
-        Why.BOOT, Why.POLICY_ERROR,
+        Why.PIN, Why.BY_HAND, Why.MODE_OFF, Why.MODE_OBSERVE, Why.MODE_PROTECT, Why.FOREIGN_WRITER,
+        Why.UNREADABLE_TARGET, Why.BOOT, Why.POLICY_ERROR,
     }  # fmt: skip
     guards = set(Why) - ASKED - blind - people
     return {

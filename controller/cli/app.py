@@ -6,6 +6,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from controller.cli import (
+    commands_actuators,
     commands_calibrate,
     commands_config,
     commands_doctor,
@@ -37,7 +38,7 @@ app = typer.Typer(
 )
 for room in (
     commands_run, commands_rehearse, commands_simulate, commands_fleet, commands_calibrate, commands_config,
-    commands_recording, commands_doctor, commands_ledger, commands_pin,
+    commands_recording, commands_doctor, commands_ledger, commands_pin, commands_actuators,
 ):  # fmt: skip
     room.register(app)
 

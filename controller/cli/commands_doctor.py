@@ -4,7 +4,6 @@ import json
 import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -16,8 +15,10 @@ from controller.cli.commands_recording import prometheus_settings
 from controller.cli.terminal import FAILED, about, out, read_text
 from controller.config import GovernorConfig, load, pool_needs
 from controller.core.errors import InputError
+from controller.core.ports import Finding
 from controller.core.signals import INFO
 from controller.rehearse.words import quantity
+from controller.run.look import look
 
 _STYLE = {"error": "red", "warning": "yellow", "info": "dim"}
 
@@ -29,26 +30,6 @@ class Diagnosis(Protocol):
     def failed(self) -> bool: ...
     def render(self) -> str: ...
     def to_json(self) -> dict[str, Any]: ...
-
-
-class Finding(Protocol):
-    """One thing to know; `level` is error, warning or info, `subject` what it is about."""
-
-    @property
-    def level(self) -> str: ...
-    @property
-    def subject(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A finding of our own."""
-
-    level: str
-    subject: str
-    text: str
 
 
 def register(app: typer.Typer) -> None:
@@ -70,6 +51,9 @@ def doctor(
     engine: Annotated[
         str | None, typer.Option(metavar="NAME", help="With --exposition: the engine, where its names do not prove it.")
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="With --config: ask the targets too: reachable, allowed, anybody else's?")
+    ] = False,
     prometheus: Annotated[
         str | None, typer.Option(metavar="URL", help="The Prometheus, if not the one of the config.")
     ] = None,
@@ -77,7 +61,10 @@ def doctor(
 ) -> None:
     """Tells what is wrong before it hurts: names, buckets, windows, labels. Exits 1 when something would mislead.
 
-    With --exposition it needs no network; a --config next to it has its targets compared with the page's buckets."""
+    With --exposition it needs no network; a --config next to it has its targets compared with the page's buckets. With
+    --live every target is read once, and nothing is written."""
+    if live and (config is None or exposition is not None):
+        raise InputError("doctor --live: needs --config FILE alone, for it asks the actuators of a config")
     settings = load(config) if config is not None else None
     if exposition is not None:
         failed = _page(exposition, engine, settings, as_json=as_json)
@@ -87,6 +74,8 @@ def doctor(
             pool_needs(settings),
             window=min(pool.window for pool in settings.pools.values()),
         )
+        if live:
+            findings = [*findings, *look(settings)]
         failed = any(one.level == "error" for one in findings)
         if as_json:
             _write_json({"findings": [_plain(one) for one in findings], "failed": failed})
@@ -114,7 +103,7 @@ def _page(path: str, engine: str | None, config: GovernorConfig | None, *, as_js
     return diagnosis.failed
 
 
-def between_buckets(config: GovernorConfig, edges: Mapping[str, Sequence[float]]) -> Iterator[Note]:
+def between_buckets(config: GovernorConfig, edges: Mapping[str, Sequence[float]]) -> Iterator[Finding]:
     """Objectives whose target is no edge of its histogram: their attainment is known between bounds only. `edges` are
     the finite bounds in seconds, ascending, by the name of the fact."""
     for name, pool in config.pools.items():
@@ -127,13 +116,13 @@ def between_buckets(config: GovernorConfig, edges: Mapping[str, Sequence[float]]
             target = quantity(one.target, "s")
             if at == len(bounds):
                 text = f"the target {target} is above the last bucket ({near[0]}): that it is met can never be shown"
-                yield Note("warning", f"{name}/{one.name}", f"{text}; choose {near[0]} or less")
+                yield Finding("warning", f"{name}/{one.name}", f"{text}; choose {near[0]} or less")
             elif at == 0:
                 text = f"the target {target} is below the first bucket ({near[0]}): that it is met can never be shown"
-                yield Note("warning", f"{name}/{one.name}", f"{text}; choose {near[0]} or more")
+                yield Finding("warning", f"{name}/{one.name}", f"{text}; choose {near[0]} or more")
             else:
                 text = f"the target {target} lies between two buckets, so attainment has bounds instead of a value"
-                yield Note("warning", f"{name}/{one.name}", f"{text}; {near[0]} and {near[1]} are exact")
+                yield Finding("warning", f"{name}/{one.name}", f"{text}; {near[0]} and {near[1]} are exact")
 
 
 def _tell(findings: Iterable[Finding], nothing: str = "") -> None:

@@ -79,6 +79,7 @@ class Why(StrEnum):
     LEDGER_FULL = "ledger_full"
     # people and ownership
     PIN = "pin"
+    BY_HAND = "by_hand"
     MODE_OFF = "mode_off"
     MODE_OBSERVE = "mode_observe"
     MODE_PROTECT = "mode_protect"
@@ -156,6 +157,7 @@ SENTENCE: dict[Why, str] = {
     Why.DAMPED: "this lever was swinging by itself, so it relaxes more slowly",
     Why.LEDGER_FULL: "the ledger cannot be written, so nothing is relaxed",
     Why.PIN: "pinned by a person",
+    Why.BY_HAND: "a person put it back",
     Why.MODE_OFF: "the lever is off",
     Why.MODE_OBSERVE: "the lever only observes",
     Why.MODE_PROTECT: "the lever may only protect",

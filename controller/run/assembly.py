@@ -17,7 +17,7 @@ from controller.config.spell import spell
 from controller.core.learned import EstimatorSpec
 from controller.core.meter import GatewaySpec, Meter, PoolSpec
 from controller.core.model import Lever, Mode, Pin, Target
-from controller.core.ports import Actuator, Binding, Limits, Policy, PoolNeeds, Source
+from controller.core.ports import Actuator, Binding, Finding, Limits, Policy, PoolNeeds, Source
 from controller.core.rules import (
     PER_REPLICA,
     Budget,
@@ -30,9 +30,11 @@ from controller.core.rules import (
     neutral,
 )  # fmt: skip
 from controller.core.tenancy import ClassRules, TenantRules
+from controller.run import originals
 from controller.run.ends import DryRun, Watched
 from controller.run.ledger import FileLedger, MemoryLedger
 from controller.run.loop import ControlLoop, KeyedLedger, Parts
+from controller.run.originals import Originals
 from controller.run.pins import Pins, file_of
 from controller.run.resume import resume
 
@@ -44,6 +46,7 @@ class RunMode(StrEnum):
     DRY_RUN = "dry_run"
     REPLAY = "replay"
     SIMULATE = "simulate"
+    BY_HAND = "by_hand"
 
 
 _IN_PROCESS = frozenset({RunMode.REPLAY, RunMode.SIMULATE})  # the world is a recording, or simulated
@@ -67,9 +70,11 @@ def assemble(
 
     live: the configured source and actuators. dry_run: the same with writes dropped. replay: `source` (a recording)
     and nothing that reaches out; targets are read off the recording. simulate: `source` and `actuator` are a world in
-    this process, which answers. `ledger_path` overrides the config; in replay and simulate no ledger is kept without
-    it. `previous` hands over its windows and memory. Raises AssemblyError.
+    this process, which answers. by_hand: as live, for one deed of a person. `ledger_path` overrides the config; in
+    replay and simulate no ledger is kept without it. `previous` hands over its windows and memory. Raises
+    AssemblyError.
     """
+    folder = ledger_path if ledger_path is not None else Path(config.ledger.path)
     needs, before = pool_needs(config), previous.parts.pins if previous is not None else None
     ends = Ends(previous)
     eyes = Watched(source) if source is not None else ends.source(config, needs)
@@ -94,9 +99,8 @@ def assemble(
         mode=mode.value,
         timer=time.perf_counter,
         config=spell(config),
-        pins=Pins(
-            pins(config), None if mode in _IN_PROCESS else file_of(ledger_path or Path(config.ledger.path)), before
-        ),
+        pins=Pins(pins(config), None if mode in _IN_PROCESS else file_of(folder), before),
+        originals=Originals(originals.file_of(folder) if mode is RunMode.LIVE else None),
         fence=fence,
         ends=ends.made,
     )
@@ -104,8 +108,19 @@ def assemble(
     if previous is not None:
         loop.adopt(previous)
     elif mode not in _IN_PROCESS:
-        resume(loop, ledger_path or Path(config.ledger.path))
+        resume(loop, folder)
     return loop
+
+
+def diagnosing(actuators: Mapping[str, Actuator]) -> list[tuple[str, Callable[[float], Sequence[Finding]]]]:
+    """The diagnoses that these actuators offer, each once, with the first place that it is at."""
+    found: dict[int, tuple[str, Callable[[float], Sequence[Finding]]]] = {}
+    for place, actuator in actuators.items():
+        real = actuator.real if isinstance(actuator, DryRun) else actuator
+        diagnose = getattr(real, "diagnose", None)
+        if diagnose is not None:
+            found.setdefault(id(real), (place, diagnose))
+    return list(found.values())
 
 
 def own_version() -> str:

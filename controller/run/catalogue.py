@@ -92,6 +92,9 @@ def _metrics() -> tuple[Metric, ...]:
         "1 for the configured mode: off, observe, protect or auto.")
     add(group, gauge, "target_unreadable", _TARGET, "1 while the target cannot be read, else 0.")
     add(group, gauge, "target_foreign_writer", (*_TARGET, "writer"), "1 while somebody else changes this target.")
+    add(group, gauge, "target_drift", (*_TARGET, "kind"),
+        "1 while it is news that the target holds another value than the one last seen or set there; kind is stale (an "
+        "older value of Governor's), foreign (somebody else's) or restarted (the target began anew and forgot).")
     add(group, gauge, "target_pin", _TARGET, "Value that a person pinned.")
     add(group, gauge, "target_pin_until_timestamp_seconds", _TARGET, "When the pin ends, unix time.")
     add(group, gauge, "pin_problems", (),

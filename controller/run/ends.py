@@ -12,10 +12,10 @@ class DryRun:
     """An actuator whose reads pass and whose writes do not happen."""
 
     def __init__(self, real: Actuator) -> None:
-        self._real = real
+        self.real = real
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
-        return self._real.read(targets, now)
+        return self.real.read(targets, now)
 
     def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
         return tuple(Applied(d.target, Outcome.DRY_RUN) for d in decisions)
@@ -24,7 +24,7 @@ class DryRun:
         return tuple(Applied(d.target, Outcome.DRY_RUN) for d in decisions)
 
     def close(self) -> None:
-        self._real.close()
+        self.real.close()
 
 
 class Watched:

@@ -17,14 +17,16 @@ from controller.core.decide import DecideState, decide
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.members import seen
 from controller.core.meter import Meter
-from controller.core.model import Applied, Lever, Plan, Snapshot, Target, TargetState, Tick
+from controller.core.model import Applied, Decision, Lever, Outcome, Plan, Snapshot, Target, TargetState, Tick
 from controller.core.observation import Observation
 from controller.core.ports import Actuator, Estimate, LedgerFull, Policy, Source
 from controller.core.rules import PER_REPLICA, FleetRules
+from controller.core.why import Why
 from controller.run import codec
 from controller.run.ends import raised
 from controller.run.hands import Hands
 from controller.run.logs import Edges
+from controller.run.originals import Originals
 from controller.run.pins import Pins
 from controller.run.samepool import same_pool
 
@@ -64,6 +66,7 @@ class Parts:
     timer: Callable[[], float]
     config: Mapping[str, Any] = field(default_factory=dict)
     pins: Pins = field(default_factory=lambda: Pins({}))
+    originals: Originals = field(default_factory=lambda: Originals(None))
     fence: Callable[[], bool] = lambda: True
     ends: Mapping[Hashable, Any] = field(default_factory=dict)  # what may be handed on over a reload, by its config
 
@@ -121,6 +124,7 @@ class ControlLoop:
         t4 = timer()
         plan = self._record_plan(snapshot, estimates, plan, before, learned)
         t5 = timer()
+        parts.originals.before((d for d in plan.decisions if d.send), at)
         applied = self.hands.act(plan, at)
         t6 = timer()
         self._record_outcomes(at, applied)
@@ -131,6 +135,23 @@ class ControlLoop:
             "record": (t5 - t4) + (t7 - t6), "total": t7 - t0,
         }  # fmt: skip
         return TickResult(snapshot, estimates, plan, applied, seconds, self.ledger_ok, self._pin_problems(targets))
+
+    def put(self, wanted: Mapping[Target, float], at: float) -> tuple[Applied, ...]:
+        """Set these values because a person wants them, whatever the policies would say, and record it. A target that
+        cannot be read is not written. Raises LedgerFull before anything is sent."""
+        self.hands.verify(at)
+        states = self.hands.read(sorted(wanted), at, {})
+        decisions = tuple(
+            Decision(target, now, value, Why.BY_HAND, send=now not in (None, value))
+            for target, value in sorted(wanted.items())
+            for now in [states[target].accepted if target in states else None]
+        )
+        plan = Plan(at, decisions, "values are put back by hand")
+        self._write(Snapshot(Tick(self.number, at), {}, states), plan, self.state, self.learned)
+        applied = {one.target: one for one in self.hands.act(plan, at)}
+        self._record_outcomes(at, tuple(applied.values()))
+        self.number, self.last_at = self.number + 1, at
+        return tuple(applied.get(d.target) or _unsent(d, states.get(d.target)) for d in decisions)
 
     def stop(self) -> None:
         """Nothing is sent any more, also by a tick that runs; from any thread."""
@@ -258,6 +279,14 @@ class ControlLoop:
         except LedgerFull as error:
             log.error("ledger_full", error=str(error))
             self.ledger_ok = False
+
+
+def _unsent(decision: Decision, state: TargetState | None) -> Applied:
+    """What became of a value that was not sent: it is there already, or nobody knows what is there."""
+    if decision.current is not None:
+        return Applied(decision.target, Outcome.DONE, "it is there already")
+    why = state.error if state is not None else "no actuator moves it"
+    return Applied(decision.target, Outcome.FAILED, why)
 
 
 def learn(

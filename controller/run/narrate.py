@@ -2,7 +2,7 @@
 
 import structlog
 
-from controller.core.model import Applied, Decision, Outcome, Target
+from controller.core.model import Applied, Decision, Drift, Outcome, Target
 from controller.core.reading import State
 from controller.core.why import SENTENCE
 from controller.run.logs import Edges
@@ -55,6 +55,10 @@ class Narrator:
                 )
             else:
                 self.edges.fine((target, "writer"), "foreign_writer_gone", at=at, target=name)
+            if state.drift in (Drift.RESTARTED, Drift.STALE):
+                self.edges.failing((target, "drift"), f"target_{state.drift}", at=at, target=name)
+            else:
+                self.edges.fine((target, "drift"), "target_follows_again", at=at, target=name)
         for pool, readings in result.snapshot.pools.items():
             for objective, reading in readings.attainment.items():
                 if reading.state in (State.MISSING, State.STALE):

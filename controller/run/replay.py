@@ -62,6 +62,8 @@ def replay(path: Path, config: GovernorConfig) -> ReplayReport:
     versions: list[str] = []
     hash_ = ""
     for record in read_ledger(path):
+        if record.mode == "by_hand":
+            continue  # a person decided that
         if record.states is not None:
             state, learned = restore(record.states, laws)
         estimates, learned = learn(specs, record.snapshot, learned)

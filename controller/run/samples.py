@@ -105,6 +105,8 @@ def _target(target: Target, state: TargetState, at: float) -> Iterator[Sample]:
         yield "target_pending_oldest_seconds", labels, max(0.0, at - min(p.since for p in state.pending))
     if state.foreign_writer:
         yield "target_foreign_writer", (*labels, state.foreign_writer), 1.0
+    if state.drift is not None:
+        yield "target_drift", (*labels, state.drift.value), 1.0
     if state.pin is not None:
         yield "target_pin", labels, state.pin.value
         yield "target_pin_until_timestamp_seconds", labels, state.pin.until

@@ -218,6 +218,7 @@ def _state(state: TargetState) -> Json:
         "last_outcome": state.last_outcome.value if state.last_outcome else None,
         "last_change": state.last_change,
         "foreign_writer": state.foreign_writer,
+        "drift": state.drift.value if state.drift else None,
         "pin": None if pin is None else {"value": pin.value, "until": pin.until, "reason": pin.reason},
         "error": state.error,
     }

@@ -1,0 +1,104 @@
+"""Handing targets back to people: which values to set, and setting them until the targets have taken them.
+
+For the time when no Governor runs: the lock on the ledger makes sure of that.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from controller.config import GovernorConfig
+from controller.core.model import Applied, Outcome, Target
+from controller.core.rules import neutral
+from controller.run.assembly import RunMode, assemble, fleet_rules
+from controller.run.ledger import Record
+from controller.run.loop import ControlLoop
+from controller.run.originals import Original
+
+_PAUSE = 0.5  # seconds between tries: a proxy that reconnects needs about one
+
+
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """A change of the ledger that would be taken back: the value before it, and the one that Governor set last."""
+
+    target: Target
+    before: float
+    after: float
+
+
+def neutrals(config: GovernorConfig, known: Iterable[Target]) -> dict[Target, float]:
+    """At rest: every lever but replicas at the value at which it does nothing. `known` are members that no config
+    names."""
+    rules = fleet_rules(config)
+    values = {
+        (pool.pool, lever.lever): value
+        for pool in rules.pools
+        for lever in pool.levers
+        if (value := neutral(lever)) is not None
+    }
+    fixed = [target for pool in rules.pools for target in pool.targets]
+    return {t: values[t.pool, t.lever] for t in {*fixed, *known} if (t.pool, t.lever) in values}
+
+
+def restored(config: GovernorConfig, originals: Mapping[Target, Original]) -> dict[Target, float]:
+    """As it was before Governor's first write, as far as a lever of the config still moves it."""
+    levers = {(pool.pool, lever.lever) for pool in fleet_rules(config).pools for lever in pool.levers}
+    return {target: one.value for target, one in originals.items() if (target.pool, target.lever) in levers}
+
+
+def reverts(records: Iterable[Record], since: float) -> list[Revert]:
+    """What was changed from `since` (unix seconds) on, each target once, sorted."""
+    found: dict[Target, Revert] = {}
+    for record in records:
+        if record.at < since:
+            continue
+        done = {one.target for one in record.applied if one.outcome is Outcome.DONE}
+        for one in record.plan.decisions:
+            if one.target not in done or one.current is None or one.final is None:
+                continue
+            before = found[one.target].before if one.target in found else one.current
+            found[one.target] = Revert(one.target, before, one.final)
+    return [one for _, one in sorted(found.items()) if one.before != one.after]
+
+
+def _rest(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def put_back(
+    config: GovernorConfig,
+    wanted: Mapping[Target, float],
+    patience: float,
+    *,
+    clock: Callable[[], float] = time.time,
+    pause: Callable[[float], object] = _rest,
+) -> list[Applied]:
+    """Set the values, trying again for `patience` seconds what was not applied or is not known, one outcome for each
+    target. Raises LedgerError while a Governor runs, LedgerFull, and AssemblyError."""
+    loop = assemble(config, mode=RunMode.BY_HAND)
+    try:
+        return _put(loop, dict(wanted), clock() + patience, clock, pause)
+    finally:
+        loop.close()
+
+
+def _put(
+    loop: ControlLoop,
+    left: dict[Target, float],
+    until: float,
+    clock: Callable[[], float],
+    pause: Callable[[float], object],
+) -> list[Applied]:
+    told: dict[Target, Applied] = {}
+    while left:
+        for one in loop.put(left, clock()):
+            told[one.target] = one
+            if one.outcome in (Outcome.DONE, Outcome.REFUSED):
+                del left[one.target]
+        if clock() >= until:
+            break
+        if left:
+            pause(_PAUSE)
+    return [one for _, one in sorted(told.items())]

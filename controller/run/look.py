@@ -1,0 +1,45 @@
+"""What targets say when they are only asked: reachable, allowed, in whose hands. Writes nothing."""
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from controller.config import GovernorConfig
+from controller.core.model import Target, TargetState
+from controller.core.ports import Finding
+from controller.run.assembly import RunMode, assemble, diagnosing
+from controller.run.loop import ControlLoop
+
+
+def look(config: GovernorConfig) -> list[Finding]:
+    """Read every target once, as a dry run does, and let each actuator tell what it knows beyond that. Raises
+    AssemblyError."""
+    with tempfile.TemporaryDirectory() as folder:
+        loop = assemble(config, mode=RunMode.DRY_RUN, ledger_path=Path(folder))
+        try:
+            now = time.time()
+            states = loop.tick(now).snapshot.targets
+            return [*_said(states), *_told(loop, now)]
+        finally:
+            loop.close()
+
+
+def _said(states: Mapping[Target, TargetState]) -> Iterator[Finding]:
+    for target, state in sorted(states.items()):
+        if state.error:
+            yield Finding("error", str(target), state.error)
+        elif state.foreign_writer:
+            mend = "two writers undo each other; take the target from one of them"
+            yield Finding("error", str(target), f"{state.foreign_writer} writes it too; {mend}")
+        elif state.assumed:
+            text = f"nothing tells its value, {state.accepted:g} is assumed; a restart would go unnoticed"
+            yield Finding("warning", str(target), text)
+
+
+def _told(loop: ControlLoop, now: float) -> Iterator[Finding]:
+    for place, diagnose in diagnosing(loop.parts.actuators):
+        try:
+            yield from diagnose(now)
+        except Exception as error:  # noqa: BLE001 - a plug-in's mistake must not hide what the others say
+            yield Finding("error", place, f"cannot be looked at: {type(error).__name__}: {error}")

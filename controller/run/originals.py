@@ -1,0 +1,102 @@
+"""Originals: what each target held before Governor's first write, kept in the ledger's folder.
+
+`governor release --restore` puts these values back. The file is replaced before the first write of a target, so that a
+crash between the two leaves a value that was true; one that cannot be written stops nothing but is told, and the next
+tick tries again.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.core.errors import InputError
+from controller.core.model import Decision, Target
+from controller.run import codec
+
+NAME = "originals.json"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A value, in the unit of its lever, and when it was found (unix seconds)."""
+
+    value: float
+    at: float
+
+
+class OriginalsError(InputError):
+    """The file cannot be read. The message names it and the mend."""
+
+
+class Originals:
+    """The originals of one Governor; `path` None where nothing is kept. `problem` says why the newest are not on disk,
+    "" when they are."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.problem = ""
+        self._known: dict[Target, Original] = {}
+        if path is not None:
+            try:
+                self._known = read(path)
+            except OriginalsError as error:
+                # Values found now would be Governor's own: better none than a wrong one, and the file is left alone.
+                self._path, self.problem = None, str(error)
+
+    def before(self, sends: Iterable[Decision], at: float) -> None:
+        """These decisions are about to be sent."""
+        found = {
+            d.target: Original(d.current, at)
+            for d in sends
+            if d.current is not None and d.target not in self._known and d.final != d.current
+        }
+        if self._path is None or not (found or self.problem):
+            return
+        self._known.update(found)
+        try:
+            write(self._path, self._known)
+            self.problem = ""
+        except OSError as error:
+            self.problem = f"{self._path}: {error.strerror or error}; `governor release` could not put values back"
+
+
+def file_of(ledger: Path) -> Path:
+    """Where the originals of the Governor with this ledger are."""
+    return ledger / NAME
+
+
+def read(path: Path) -> dict[Target, Original]:
+    """What a file holds; nothing when there is none. Raises OriginalsError."""
+    try:
+        plain = json.loads(path.read_bytes())
+        if plain["version"] != VERSION:
+            raise ValueError(f"version {plain['version']!r}")
+        return {codec.target_of(name): codec.decode(Original, one) for name, one in plain["originals"].items()}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise OriginalsError(f"{path}: cannot be read ({error.strerror}); check the rights on it") from error
+    except codec.FOREIGN as error:
+        raise OriginalsError(f"{path}: is no file of originals ({error}); mend it, or move it away") from error
+
+
+def write(path: Path, originals: Mapping[Target, Original]) -> None:
+    """Replace the file as a whole. Raises OSError."""
+    plain = {"version": VERSION, "originals": {str(t): codec.encode(one) for t, one in sorted(originals.items())}}
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".originals-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(plain, file, indent=2, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,179 @@
+"""`governor release`, `undo` and `doctor --live`: the fleet must be somebody's again when Governor is taken away."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from controller.cli.app import app
+from controller.config import load
+from controller.core.model import Lever, Target
+from controller.run import originals, pins
+from controller.run.assembly import RunMode, assemble
+from controller.run.ledger import read_ledger
+from controller.run.replay import replay
+from tests.support.cli import governor
+from tests.support.endpoint import Endpoint, endpoint
+
+CONFIG = """
+version: 1
+source: {{kind: prometheus, url: "http://127.0.0.1:1"}}
+ledger: {{path: {folder}/ledger}}
+actuators: {{edge: {{kind: webhook, url: "{url}/set", read_url: "{url}/get", honours_expiry: true, timeout: 2s}}}}
+pools:
+  chat:
+    engine: vllm
+    labels: {{tenant: user}}
+    tenants: {{acme: {{}}, beta: {{}}}}
+    objectives: [{{signal: ttft, percentile: p99, target: 2500ms}}]
+    levers:
+      replicas: {{mode: auto, min: 1, max: 9, policy: {{kind: capacity}}, actuator: edge}}
+      tenant_cap: {{mode: auto, max: 10000, policy: {{kind: pid}}, actuator: edge}}
+"""
+REPLICAS, ACME, BETA = (
+    Target("chat", Lever.REPLICAS), Target("chat", Lever.TENANT_CAP, "acme"), Target("chat", Lever.TENANT_CAP, "beta"),
+)  # fmt: skip
+
+
+def key(target: Target) -> tuple[str, str, str]:
+    return target.pool, target.lever.value, target.member
+
+
+@pytest.fixture
+def end() -> Iterator[Endpoint]:
+    with endpoint() as end:
+        end.values = {key(REPLICAS): 4, key(ACME): 10000, key(BETA): 8000}
+        yield end
+
+
+@pytest.fixture
+def config(end: Endpoint, tmp_path: Path) -> Path:
+    path = tmp_path / "governor.yaml"
+    path.write_text(CONFIG.format(folder=tmp_path, url=end.url))
+    return path
+
+
+def run(config: Path, *words: str) -> Result:
+    return CliRunner().invoke(app, [*words, "--config", str(config)])
+
+
+def governed(config: Path, **pinned: float) -> None:
+    """A life of Governor in which these targets are moved, by pins, since nothing else is seen."""
+    names = {"replicas": REPLICAS, "acme": ACME, "beta": BETA}
+    for name, value in pinned.items():
+        done = run(config, "pin", str(names[name]), f"{value:g}", "--for", "1h", "--reason", "test")
+        assert done.exit_code == 0, done.exception
+    loop = assemble(load(config), mode=RunMode.LIVE)
+    loop.tick(time.time())
+    loop.close()
+    with pins.edit(pins.file_of(config.parent / "ledger")) as entries:
+        entries.clear()
+
+
+def test_what_was_found_comes_back_and_not_what_governor_thought_was_normal(end: Endpoint, config: Path) -> None:
+    governed(config, replicas=7, acme=500, beta=900)
+    governed(config, beta=700)
+    assert end.values == {key(REPLICAS): 7, key(ACME): 500, key(BETA): 700}
+
+    done = run(config, "release", "--restore")
+    assert done.exit_code == 0, done.output
+    assert end.values == {key(REPLICAS): 4, key(ACME): 10000, key(BETA): 8000}
+    assert "nothing to put back" in run(config, "release", "--restore").stdout
+
+
+def test_without_restore_caps_rest_and_capacity_stays(end: Endpoint, config: Path) -> None:
+    governed(config, replicas=7, acme=500)
+    assert run(config, "release").exit_code == 0
+    assert end.values == {key(REPLICAS): 7, key(ACME): 10000, key(BETA): 10000}
+
+
+def test_one_target_alone_can_be_put_back(end: Endpoint, config: Path) -> None:
+    governed(config, replicas=7, acme=500)
+    assert run(config, "release", "--restore", "chat/tenant_cap").exit_code == 0
+    assert end.values[key(REPLICAS)] == 7
+    assert end.values[key(ACME)] == 10000
+    wrong = run(config, "release", "--restore", "chat/weight")
+    assert "chat/weight: nothing of that name can be put back; there are chat/replicas" in str(wrong.exception)
+
+
+def test_originals_survive_the_crash_right_after_the_first_write(end: Endpoint, config: Path) -> None:
+    end.script.append(("POST", "lost"))
+    governed(config, replicas=7)
+    assert originals.read(originals.file_of(config.parent / "ledger"))[REPLICAS].value == 4
+
+
+def test_a_running_governor_is_not_fought(end: Endpoint, config: Path) -> None:
+    governed(config, replicas=7)
+    loop = assemble(load(config), mode=RunMode.LIVE)
+    try:
+        refused = governor("release", "--restore", "--config", config)
+        assert refused.returncode == 2
+        assert "stop it" in refused.stderr
+        assert end.values[key(REPLICAS)] == 7
+    finally:
+        loop.close()
+
+
+def test_what_cannot_be_reached_is_said_and_kept_for_another_try(end: Endpoint, config: Path) -> None:
+    governed(config, replicas=7, acme=500)
+    end.script += [("GET", 500)] * 4
+    failed = run(config, "release", "--restore", "--wait", "1ms")
+    assert failed.exit_code == 1
+    assert set(originals.read(originals.file_of(config.parent / "ledger"))) == {REPLICAS, ACME}
+    assert run(config, "release", "--restore").exit_code == 0
+
+
+def test_a_damaged_file_of_originals_is_not_overwritten_with_governors_own_values(end: Endpoint, config: Path) -> None:
+    governed(config, replicas=7)
+    file = originals.file_of(config.parent / "ledger")
+    file.write_text("{")
+    governed(config, replicas=8)
+    assert file.read_text() == "{"
+    assert "no file of originals" in str(run(config, "release", "--restore").exception)
+
+
+def test_undo_takes_back_the_last_minutes_and_no_more(end: Endpoint, config: Path) -> None:
+    governed(config, replicas=6, acme=500)
+    shown = run(config, "undo", "--last", "10m", "--show")
+    assert "chat/replicas 6 → 4" in shown.stdout
+    assert end.values[key(REPLICAS)] == 6
+    assert run(config, "undo", "--last", "10m", "chat/replicas").exit_code == 0
+    assert end.values == {key(REPLICAS): 4, key(ACME): 500, key(BETA): 8000}
+    assert "nothing was changed" in run(config, "undo", "--last", "1ms").stdout
+
+
+def test_undo_beside_a_running_governor_pins_instead_of_being_decided_away(end: Endpoint, config: Path) -> None:
+
+    governed(config, replicas=6)
+    loop = assemble(load(config), mode=RunMode.LIVE)
+    try:
+        done = governor("undo", "--last", "10m", "--for", "5m", "--config", config)
+        assert done.returncode == 0, done.stderr
+        loop.tick(time.time() + 1)
+    finally:
+        loop.close()
+    assert end.values[key(REPLICAS)] == 4
+    entry = pins.read(pins.file_of(config.parent / "ledger"))[REPLICAS]
+    assert entry.pin.reason == "undo of the last 10m"
+
+
+def test_what_a_person_put_back_is_in_the_ledger_and_no_divergence(end: Endpoint, config: Path) -> None:
+    governed(config, replicas=7)
+    run(config, "release", "--restore")
+    folder = config.parent / "ledger"
+    last = list(read_ledger(folder))[-1]
+    assert last.mode == "by_hand"
+    assert [(d.target, d.current, d.final) for d in last.plan.decisions] == [(REPLICAS, 7, 4)]
+    assert replay(folder, load(config)).reproduced
+
+
+def test_doctor_asks_the_targets_and_writes_nothing(end: Endpoint, config: Path) -> None:
+    end.values[key(ACME)] = float("nan")
+    said = run(config, "doctor", "--live", "--json")
+    findings = json.loads(said.stdout)["findings"]
+    assert [(f["level"], f["subject"]) for f in findings if f["subject"].startswith("chat/")] == [("error", str(ACME))]
+    assert end.posts == []
+    assert not (config.parent / "ledger").exists()
