@@ -243,8 +243,8 @@ class Capacity:
     def _trim(self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Capacity.State") -> float:
         now, config = view.tick.at, self.config
         gone = min(now - state.at, 120.0) if state.at is not None else 0.0
-        # While work is shed or waits for capacity, latency says nothing of the model: what helps is on its way. It is the
-        # whole shortage that counts: nothing is left of it where a rung above this one relieves.
+        # While work is shed or waits for capacity, latency says nothing of the model: what helps is on its way.
+        # The whole shortage counts: a rung above this one may leave nothing of it.
         rests = max(brief.short, brief.left) > 0 or any(owner.pending for owner in view.targets.values())
         error = max((e for o in objectives if (e := _error(view, o)) is not None), default=0.0)
         trim = state.trim * math.exp(-gone / (4 * config.trim_time))  # leaky: an old correction fades

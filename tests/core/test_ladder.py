@@ -128,7 +128,7 @@ def test_the_next_lever_is_asked_only_for_what_the_one_before_left() -> None:
 
 
 def test_every_rung_is_told_the_whole_shortage_too() -> None:
-    """What the rungs above relieved was no shortage to the trim: it learned from latencies that a gate had made fine."""
+    """The trim took what rungs above relieved for no shortage, and learned from latencies that a gate had made fine."""
     rules = pool(CAPS, SHARE, tenants=TENANTS)
     told = Told([rules], {"big/tenant_cap": 1000.0, "big/downgrade": None}, {"big": SHORT}, at_rest(rules))
 
