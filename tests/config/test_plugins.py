@@ -1,8 +1,5 @@
 """A plug-in declares its parameters as a dataclass: users get units, bounds and refused typos; it gets its values."""
 
-import subprocess
-import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from controller.core.signals import Signal
 from controller.registry import Group, InstallationError, PluginError
 from tests.support.installed import only_test_plugins
 from tests.support.plugins import Steady, StillSource
+from tests.support.wheels import install, wheel
 
 CONFIG = """
 version: 1
@@ -98,24 +96,6 @@ def references(node: object) -> set[str]:
     return set()
 
 
-def wheel(folder: Path, name: str, entries: str, module: str = "", files: dict[str, str] | None = None) -> Path:
-    """A real wheel, written by hand: building one would need the network."""
-    path = folder / f"{name}-1.0-py3-none-any.whl"
-    info = f"{name}-1.0.dist-info"
-    contents = {
-        f"{name}_plugin.py": module,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": entries,
-        **(files or {}),
-    }
-    contents[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in [*contents, f"{info}/RECORD"])
-    with zipfile.ZipFile(path, "w") as archive:
-        for file, text in contents.items():
-            archive.writestr(file, text)
-    return path
-
-
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder on the path into which `install` puts distributions with pip."""
@@ -124,12 +104,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.syspath_prepend(str(target))
     yield target
     monkeypatch.undo()
-    registry.refresh()
-
-
-def install(target: Path, *wheels: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--target", str(target), *map(str, wheels)], check=True, timeout=60)
     registry.refresh()
 
 
