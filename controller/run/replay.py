@@ -1,21 +1,23 @@
 """Replay: decide every recorded tick again and compare. Same snapshots, state and config must give the same plans.
 
-With the config that the ledger was made with, any difference is a defect or a changed version. With another config the
-comparison means something up to the first difference only: from there the recorded world no longer is the one that
-the new plan would have made.
+With the configs that the ledger was made with, any difference is a defect or a changed version. A reload begins a file
+that carries its whole config, and replay follows it; where a file does not, or this version refuses the config, it ends
+there and says so. With another config the comparison means something up to the first difference only: from there the
+recorded world no longer is the one that the new plan would have made.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from controller.config import GovernorConfig
+import yaml
+
+from controller.config import ConfigError, GovernorConfig, loads
 from controller.core.decide import DecideState, decide
 from controller.core.learned import EstimatorState
 from controller.core.model import Plan
 from controller.run.assembly import estimator_specs, fleet_rules, policies
-from controller.run.ledger import LedgerError, read_ledger
+from controller.run.ledger import LedgerError, Record, read_ledger
 from controller.run.loop import learn
 from controller.run.resume import restore
 
@@ -31,50 +33,75 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """How many plans were decided again, how many came out equal, and the first that did not."""
+    """How many plans were decided again, how many came out equal, and the first that did not. `hashes` are those of the
+    recorded configs, in order; `stopped` is why replay ended before the ledger did, "" when it did not."""
 
     ticks: int
     equal: int
     first: Difference | None
-    config_hash: str
+    hashes: tuple[str, ...]
     versions: tuple[str, ...]
+    stopped: str = ""
 
     @property
     def reproduced(self) -> bool:
-        return self.ticks > 0 and self.ticks == self.equal
+        return self.ticks > 0 and self.ticks == self.equal and not self.stopped
 
 
-def recorded_config(path: Path) -> tuple[Mapping[str, Any], str]:
-    """The config that the ledger carries, as plain data, and its hash. Raises LedgerError."""
-    for record in read_ledger(path):
-        if record.config is not None:
-            return record.config, record.config_hash
-    raise LedgerError(f"{path}: no record carries its config; give it with --config")
+class _Laws:
+    """All that decides, made from one config."""
+
+    def __init__(self, config: GovernorConfig) -> None:
+        self.specs = {spec.pool: spec for spec in estimator_specs(config)}
+        self.rules, self.policies = fleet_rules(config), policies(config)
 
 
-def replay(path: Path, config: GovernorConfig) -> ReplayReport:
-    """Decide the ledger at `path` again under `config`. Raises LedgerError."""
-    specs = {spec.pool: spec for spec in estimator_specs(config)}
-    rules, laws = fleet_rules(config), policies(config)
+def replay(path: Path, config: GovernorConfig | None = None) -> ReplayReport:
+    """Decide the ledger at `path` again, all of it under `config`, or each record under the config that it was made
+    with. Raises LedgerError."""
     state, learned = DecideState(), dict[str, EstimatorState]()
     ticks = equal = 0
     first: Difference | None = None
-    versions: list[str] = []
-    hash_ = ""
+    versions, hashes = dict[str, None](), list[str]()
+    stopped = ""
+    laws: _Laws | None = None
     for record in read_ledger(path):
         if record.mode == "by_hand":
             continue  # a person decided that
+        if laws is None or record.config_hash != hashes[-1]:
+            try:
+                laws = _Laws(config if config is not None else _recorded(record, path))
+            except LedgerError as error:
+                if not ticks:
+                    raise
+                stopped = str(error)
+                break
+            hashes.append(record.config_hash)
         if record.states is not None:
-            state, learned = restore(record.states, laws)
-        estimates, learned = learn(specs, record.snapshot, learned)
-        plan, state = decide(record.snapshot, estimates, rules, laws, state, ledger_ok=record.ledger_ok)
-        ticks, hash_ = ticks + 1, record.config_hash
-        if record.version not in versions:
-            versions.append(record.version)
+            state, learned = restore(record.states, laws.policies)
+        estimates, learned = learn(laws.specs, record.snapshot, learned)
+        plan, state = decide(
+            record.snapshot, estimates, laws.rules, laws.policies, state, ledger_ok=record.ledger_ok
+        )  # fmt: skip
+        ticks, versions[record.version] = ticks + 1, None
         if plan == record.plan:
             equal += 1
         elif first is None:
             first = Difference(record.at, record.plan, plan)
     if not ticks:
         raise LedgerError(f"{path}: no complete record; nothing to replay")
-    return ReplayReport(ticks, equal, first, hash_, tuple(versions))
+    return ReplayReport(ticks, equal, first, tuple(hashes), tuple(versions), stopped)
+
+
+def _recorded(record: Record, path: Path) -> GovernorConfig:
+    """The config that a record was made with. Raises LedgerError that says what the ledger holds of it."""
+    since = datetime.fromtimestamp(record.at, UTC).isoformat(timespec="seconds")
+    what = f"{path}: of the config {record.config_hash}, in force from {since} on,"
+    if record.config is None:
+        raise LedgerError(f"{what} the ledger holds the hash alone; give the config with --config")
+    try:
+        return loads(yaml.safe_dump(dict(record.config), sort_keys=False), origin=f"{path}: recorded config")
+    except ConfigError as error:
+        raise LedgerError(
+            f"{what} the ledger holds the whole, and this version refuses it: {error}; give one with --config"
+        ) from error
