@@ -1,0 +1,220 @@
+"""A real HAProxy on loopback, with engines that it plays itself, and a wire to its socket that breaks."""
+
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from actuators.haproxy.cli import Cli, Lost, NotReached
+from tests.support.real import program
+
+SHIPPED = Path(__file__).parents[2] / "examples" / "targets" / "haproxy"
+ENGINES = ("R1", "R2", "R3", "SMALL")
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Proxy:
+    """One HAProxy that runs a shipped configuration; it can be started again over the same files."""
+
+    def __init__(self, folder: Path, config: str = "haproxy.cfg", more: str = "", **environment: str) -> None:
+        self.folder, self.port = folder, free_port()
+        self.map, self.state = folder / "governor.map", folder / "servers.state"
+        self.socket, self.read_socket, self.user = (folder / f"{name}.sock" for name in ("admin", "read", "user"))
+        self.map.touch()
+        self.state.touch()
+        engines = {name: f"127.0.0.1:{free_port()}" for name in ENGINES}
+        engines.update({name: place for name, place in environment.items() if name in ENGINES})
+        self.engines = engines
+        self._environment = {
+            "PATH": os.environ.get("PATH", ""), "GOVERNOR_DIR": str(folder), "GOVERNOR_MAP": str(self.map),
+            "GOVERNOR_LUA": str(SHIPPED / "expiry.lua"), "LISTEN": f"127.0.0.1:{self.port}", **engines, **environment,
+        }  # fmt: skip
+        plays = "".join(
+            f"frontend play_{name}\n  mode http\n  timeout client 5s\n  bind {place}\n"
+            f"  http-request return status 200 hdr x-engine {name}\n"
+            for name, place in engines.items()
+            if name not in environment
+        )
+        extra = folder / "test.cfg"
+        levels = f"global\n  stats socket {self.user} level user\n  stats socket {folder / 'test.sock'} level admin\n"
+        extra.write_text(levels + plays + more)
+        self._command = [program("haproxy"), "-db", "-f", str(SHIPPED / config), "-f", str(extra)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        log = (self.folder / "haproxy.log").open("ab")
+        with log:
+            self._process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+        until(self._answers)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def cli(self, *commands: str) -> list[str]:
+        with Cli(str(self.folder / "test.sock"), 5.0) as cli:
+            return [cli.ask(command) for command in commands]
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.folder / "haproxy.log").read_text()
+        try:
+            return bool(self.cli("show info"))
+        except (NotReached, Lost):
+            return False
+
+    # --- looking from outside -----------------------------------------------------------------------------------
+
+    def share(self, server: str) -> float:
+        """Of its initial weight; 0 in drain."""
+        rows = [line.split(" ") for line in self.cli("show servers state")[0].splitlines()]
+        row = next(row for row in rows if len(row) > 8 and f"{row[1]}/{row[3]}" == server)
+        return 0.0 if int(row[6]) else int(row[7]) / int(row[8])
+
+    def limit(self, server: str) -> int:
+        rows = [line.split(",") for line in self.cli("show stat")[0].splitlines()]
+        return int(next(row[6] for row in rows if f"{row[0]}/{row[1]}" == server) or 0)
+
+    def entries(self) -> dict[str, str]:
+        lines = self.cli(f"show map {self.map}")[0].splitlines()
+        return dict(line.split(" ")[1:3] for line in lines)  # type: ignore[misc]
+
+    def traffic(self, count: int, **headers: str) -> Counter[str]:
+        """Answers by engine, or by status where none answered: requests one after the other on one connection."""
+        head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+        request = f"GET / HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode()
+        found: Counter[str] = Counter()
+        with socket.create_connection(("127.0.0.1", self.port), 5.0) as wire:
+            reader = wire.makefile("rb")
+            for start in range(0, count, 50):
+                batch = min(50, count - start)
+                wire.sendall(request * batch)
+                for _ in range(batch):
+                    found[_answer(reader)] += 1
+        return found
+
+
+def _answer(reader: BinaryIO) -> str:
+    status = reader.readline().split()[1].decode()
+    engine, length = "", 0
+    while (line := reader.readline()) not in (b"\r\n", b""):
+        name, _, value = line.decode().partition(":")
+        if name.lower() == "x-engine":
+            engine = value.strip()
+        if name.lower() == "content-length":
+            length = int(value)
+    reader.read(length)
+    return engine or status
+
+
+def until(true: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Wait for what another process does in its own time."""
+    end, pause = time.monotonic() + seconds, threading.Event()
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        pause.wait(0.01)
+
+
+@contextmanager
+def haproxy(folder: Path, config: str = "haproxy.cfg", more: str = "", **environment: str) -> Iterator[Proxy]:
+    proxy = Proxy(folder, config, more, **environment)
+    try:
+        proxy.start()
+        yield proxy
+    finally:
+        proxy.stop()
+
+
+class Wire:
+    """A socket in front of HAProxy's. `next` are the fates of the connections to come: "refuse" closes it, "hang" never
+    answers, "garbage" answers as a web server does, "user" leads to the socket that may not write, ("lose", WORDS)
+    passes the first command that begins so on and ends before its answer, ("stop", WORDS) ends before it is passed on.
+    `writes` counts commands that change something."""
+
+    def __init__(self, folder: Path, behind: Path, user: Path) -> None:
+        self.path = folder / "wire.sock"
+        self.next: list[str | tuple[str, str]] = []
+        self.writes = 0
+        self._behind, self._user = behind, user
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for one in self._open:
+            one.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self._open.append(client)
+            threading.Thread(target=self._connection, args=(client,), daemon=True).start()
+
+    def _connection(self, client: socket.socket) -> None:
+        fate = self.next.pop(0) if self.next else ""
+        try:
+            if fate == "garbage":
+                client.recv(1 << 16)
+                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n<html>\n> ")
+            if fate == "hang":
+                return  # kept open, says nothing
+            if fate not in ("refuse", "garbage"):
+                self._pass_on(client, fate)
+            client.close()
+        except OSError:
+            client.close()
+
+    def _pass_on(self, client: socket.socket, fate: str | tuple[str, str]) -> None:
+        with socket.socket(socket.AF_UNIX) as behind:
+            behind.connect(str(self._user if fate == "user" else self._behind))
+            while data := client.recv(1 << 16):
+                self.writes += len(re.findall(rb"^(?:set|commit) ", data, re.MULTILINE))
+                hit = isinstance(fate, tuple) and data.startswith(fate[1].encode())
+                if hit and fate[0] == "stop":
+                    return
+                behind.sendall(data)
+                answer = b""
+                while not answer.endswith(b"\n> "):
+                    answer += behind.recv(1 << 16)
+                if hit:
+                    return  # HAProxy has done it, and nobody hears of it
+                client.sendall(answer)
+
+
+@contextmanager
+def wire(proxy: Proxy) -> Iterator[Wire]:
+    one = Wire(proxy.folder, proxy.socket if proxy.socket.exists() else proxy.read_socket, proxy.user)
+    try:
+        yield one
+    finally:
+        one.close()
