@@ -56,6 +56,8 @@ MEMORY = 2.0  # seconds over which slowness is averaged, by tokens: one long pro
 SHORT = 2.0  # times as often while there are too few replicas: full batches of long prompts swing more
 OVER = 1.5  # times its modelled step time at which the fleet as a whole is slow
 STUCK = 15.0  # seconds without a move that are no long prompt any more, however often it is looked at
+ROUGH = 120.0  # seconds over which it is averaged how often healthy replicas look slow
+CHANCE = 1e-6  # of a run of slow judgements that may still be chance
 SILENT_SLOW = 45.0  # seconds after which a probe that got no request is given more, of a replica that was only slow
 ENOUGH = 20.0  # gaps between tokens of one that is out by which it may be let back
 
@@ -112,9 +114,12 @@ class Breaker:
 
     @dataclass(frozen=True, slots=True)
     class State:
-        """Health by replica."""
+        """Health by replica; what part of the judgements of replicas in rotation found one slow, over `looked` seconds
+        at most."""
 
         replicas: Mapping[str, Health] = field(default_factory=dict)
+        rough: float = 0.0
+        looked: float = 0.0
 
     def __init__(self, config: "Breaker.Config") -> None:
         for name in ("open_max", "open_max_slow"):
@@ -141,7 +146,8 @@ class Breaker:
             name for name, one in health.items()
             if (one is not before[name] or not room) and (owners[name][1].accepted or 0.0) < FACTOR[one.phase]
         }  # fmt: skip
-        patience = SHORT if brief.left > 0 else 1.0
+        known = self._rough(state, before, serving, view.tick)
+        patience = (SHORT if brief.left > 0 else 1.0) * self._patience(known.rough)
         health, held = self._eject(health, said, room, self._overload(view, brief, serving), patience, view.tick)
         out = sum(one.phase is not Phase.CLOSED for one in health.values())
         proposals = [
@@ -156,7 +162,7 @@ class Breaker:
             for name, (target, owner) in owners.items()
             if owner.accepted is not None
         ]
-        return tuple(proposals), self.State(health)
+        return tuple(proposals), replace(known, replicas=health)
 
     # --- one replica -------------------------------------------------------------------------------------------------
 
@@ -248,7 +254,27 @@ class Breaker:
         out = opened(one, name, now, self.config.open_time, cap)
         return replace(out, cause=cause, vainly=vainly, slow=0, tokens=0.0, stuck=None)
 
+    def _patience(self, rough: float) -> float:
+        """How many times as many judgements in a row are no chance, in a fleet whose replicas look slow that often."""
+        if rough <= 0:
+            return 1.0
+        return max(1.0, math.log(CHANCE) / math.log(min(rough, 0.5)) / self.config.slow_windows)
+
     # --- the fleet ---------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _rough(
+        state: "Breaker.State", health: Mapping[str, Health], serving: Sequence[str], tick: Tick
+    ) -> "Breaker.State":
+        """How often replicas in rotation look slow. Looked at every second, long prompts make it often: one of 8,000
+        tokens blocks all sequences of its engine for most of a second."""
+        new = [health[n] for n in serving if health[n].judged > (state.replicas.get(n) or Health()).judged]
+        spent = tick.since_last or 0.0
+        if not new or spent <= 0:
+            return state
+        looked = min(state.looked + spent, max(ROUGH, spent))
+        part = sum(one.slow > 0 for one in new) / len(new)
+        return replace(state, rough=state.rough + spent / looked * (part - state.rough), looked=looked)
 
     def _within(self, health: Mapping[str, Health], room: int, now: float) -> dict[str, Health]:
         """No more out than may be, also when the fleet has shrunk: who is out longest gets its part of the traffic."""
