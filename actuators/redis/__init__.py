@@ -1,5 +1,6 @@
-"""Token buckets, set-points and shares in Redis (kind ``redis``), and the user keys of AIBrix (kind ``aibrix``)."""
+"""Token buckets, set-points and shares in Redis (kind ``redis``), and the users of AIBrix (kind ``aibrix``)."""
 
 from actuators.redis.actuator import Redis, RedisConfig
+from actuators.redis.aibrix import Aibrix, AibrixConfig
 
-__all__ = ["Redis", "RedisConfig"]
+__all__ = ["Aibrix", "AibrixConfig", "Redis", "RedisConfig"]

@@ -12,8 +12,8 @@ from typing import Any
 from actuators.batch import invalid, reject, wanted
 from actuators.memory import Memory
 from actuators.redis.diagnosis import diagnose
-from actuators.redis.schema import FIELDS, NO_LIMIT, SCRIPT, Entry, Keys, at_rest, entry, kept
-from actuators.redis.server import NoAnswer, RedisServer, Reply, Server, outcome_of, words
+from actuators.redis.schema import FIELDS, NO_LIMIT, SCRIPT, Entry, Keys, at_rest, entry, kept, run_id
+from actuators.redis.server import NoAnswer, RedisServer, Server, outcome_of, words
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.params import Unit, param
 from controller.core.ports import Binding, Capability, Finding
@@ -126,7 +126,7 @@ class Redis:
         found: dict[Target, Entry | Exception] = {}
         for target, row in zip(targets, rows, strict=True):
             found[target] = row if isinstance(row, Exception) else entry(row)
-        return _run_id(info), found
+        return run_id(info), found
 
     def _read_one(self, target: Target, found: Entry | Exception, now: float, *, anew: bool) -> TargetState:
         if isinstance(found, Exception):
@@ -244,10 +244,3 @@ class Redis:
                 self._seen.pop(decision.target, None)
             self._memory.sent(decision.target, wanted(decision), outcome, now)
         return tuple(Applied(decision.target, outcome, detail) for decision in decisions)
-
-
-def _run_id(info: Reply) -> str:
-    """Of INFO's text; a user without the right to it is no reason to stop."""
-    if not isinstance(info, str):
-        return ""
-    return next((line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("run_id:")), "")

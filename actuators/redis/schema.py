@@ -64,3 +64,10 @@ def entry(fields: Sequence[str | None]) -> Entry:
     if not math.isfinite(value) or value < 0:
         return Entry(None, number, by, broken=text[:40])
     return Entry(value, number, by)
+
+
+def run_id(info: object) -> str:
+    """Of INFO's text, "" where the user has no right to it: that is no reason to stop."""
+    if not isinstance(info, str):
+        return ""
+    return next((line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("run_id:")), "")
