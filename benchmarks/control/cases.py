@@ -14,6 +14,7 @@ from benchmarks.control.plant import (
     CHAT,
     COLD_START,
     DELAY,
+    INTERVAL,
     PROFILE,
     SCRAPE,
     SHEDDABLE,
@@ -21,6 +22,7 @@ from benchmarks.control.plant import (
     asked,
     engine,
     gate,
+    lengths,
     life,
     pool,
     scenario,
@@ -32,6 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "data" / "traces"
 AT = "@traces/"
 SHORT, LONG = 38.0, 60.0  # minutes of a flash; a constant fleet is cheap where the crowd fills half of the time
+DIRECT_AT = 480.4  # seconds: when the straggler that is scraped directly begins, between two scrapes
 FLASH_AT, FLASH_END = 12.0, 25.0  # minutes: when the rise begins, and until when what follows from it is looked at
 ERRORS = (0.7, 0.85, 1.0, 1.2, 1.4)  # of step times that Governor is given
 TIMES = "\u00d7"
@@ -45,6 +48,7 @@ class Case:
     `scope` is who is run: ``full`` has the peers and the bounds, ``bounded`` the peers alone, ``own`` Governor and no
     controller. `floor` is the event over which the arithmetic least of shedding is known. `profile` are step-time
     coefficients that Governor is given, relative to the true ones, in the pool ``chat``; None when it has to learn all.
+    `interval` are the seconds from tick to tick.
     `tenants` are tokens/s that tenants were promised. `baseline` is the case that an axis is varied on."""
 
     name: str
@@ -56,6 +60,7 @@ class Case:
     profile: Mapping[str, float] | None = None
     tenants: Mapping[str, float] = field(default_factory=dict)
     cold_start: float = COLD_START
+    interval: float = INTERVAL
     baseline: str = ""
     trace: str = ""
 
@@ -325,6 +330,18 @@ def _failing() -> list[Case]:
                 ),
             )
         )  # fmt: skip
+    slow = {"kind": "straggler", "at": seconds(DIRECT_AT), "pool": CHAT, "replica": 0, "factor": 4, "duration": "3m"}
+    short = {**web(1.6 * 8), **lengths(1000, 300)}
+    scene = _chat(
+        16, short, replicas=8, warm_up=6.0, events=[("slow", 8, 13)], disturbances=[slow],
+        scrape={"interval": "1s", "delay": "0s"},
+    )  # fmt: skip
+    about = (
+        "One of eight replicas is four times as slow for three minutes; engines are scraped directly every second, and"
+        " every second is decided. Prompts of 1,000 and answers of 300 tokens: one of 8,000 alone blocks an engine for"
+        " most of a second."
+    )
+    cases.append(Case("failing-direct", "A straggler, scraped directly", about, scene, OWN, interval=1.0))
     half = {"kind": "straggler", "at": "12m", "pool": CHAT, "share": 0.5, "factor": 4, "duration": "6m"}
     scene = _chat(30, web(5), replicas=8, events=[("slow", 12, 20)], disturbances=[half])
     about = "Four of eight replicas are four times as slow."

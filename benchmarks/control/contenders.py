@@ -14,7 +14,7 @@ from typing import Any, cast
 import yaml
 
 from benchmarks.control.cases import BOUNDED, FULL, OWN, Case
-from benchmarks.control.plant import CHAT, KV_TOKENS, PROFILE, SLOTS, Data, seconds
+from benchmarks.control.plant import CHAT, INTERVAL, KV_TOKENS, PROFILE, SLOTS, Data, seconds
 from controller.simulate.jobs import GOVERNOR, NONE, ORACLE, STATIC
 
 CONFIG = Path(__file__).with_name("governor.yaml")
@@ -124,6 +124,8 @@ def _filled(case: Case, rest: Data, pool: Data) -> Data:
             "levers": {} if name == HELD else _levers(pool["levers"], case, [route["pool"] for route in routes]),
             **(_told(case.profile) if case.profile is not None and name == CHAT else {}),
         }
+    if case.interval != INTERVAL:  # reading must be done before the next tick
+        rest = {**rest, "interval": seconds(case.interval), "deadline": seconds(case.interval / 2)}
     return {**rest, "pools": pools}
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.control.cases import ERRORS, TIMES
+from benchmarks.control.cases import DIRECT_AT, ERRORS, TIMES
 from benchmarks.control.measures import (
     OUT,
     Get,
@@ -241,7 +241,7 @@ def _breaker(results: Results) -> Iterator[Verdict]:
             late = f"back after {max(backs):.0f} s" if len(backs) == len(delays) else "not always back"
             fine = max(outs) <= 60 and len(backs) == len(delays) and max(backs) <= 120
             yield Verdict("5", asked, f"out after {max(outs):.0f} s at most, {late}", fine)
-    yield Verdict("5", "out within 8 s at direct scrapes of 1 s", "not part of this bench", None)
+    yield _direct(results)
     asked = "half the fleet slow: no more are out than the cap, a fifth rounded down and one at least"
     if "half-slow" in results:
         beyond = [worst for one in runs(results["half-slow"]) if (worst := _over_cap(one)) is not None]
@@ -255,6 +255,19 @@ def _breaker(results: Results) -> Iterator[Verdict]:
         yield Verdict("5", asked, f"{count} in {len(runs(results['servegen']))} evenings", count == 0)
     else:
         yield Verdict("5", asked, "was not run", None)
+
+
+def _direct(results: Results) -> Verdict:
+    asked = "failing-direct: the slow replica is out within 8 s at direct scrapes of 1 s, and no other"
+    if "failing-direct" not in results:
+        return Verdict("5", asked, "was not run", None)
+    some = runs(results["failing-direct"])
+    outs = [out for one in some if (out := _out_and_back(one, DIRECT_AT, DIRECT_AT + 180.0)[0]) is not None]
+    others = sum(len({name for _, name in ejections(one)}) > 1 for one in some)
+    if len(outs) < len(some):
+        return Verdict("5", asked, f"it was not taken out in {len(some) - len(outs)} of {len(some)} runs", False)
+    told = f"out after {max(outs):.1f} s at most, {f'others in {others} runs' if others else 'no other'}"
+    return Verdict("5", asked, told, max(outs) <= 8 and not others)
 
 
 def _out_and_back(one: Outcome, begin: float, end: float) -> tuple[float | None, float | None]:

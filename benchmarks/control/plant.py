@@ -23,6 +23,8 @@ SHEDDABLE = 0.3  # share of the requests that may be shed first, where a scenari
 COLD_START = 180.0  # seconds, median
 SCRAPE, DELAY = 15.0, 5.0  # seconds from scrape to scrape, and until a scrape can be queried
 
+INTERVAL = 15.0  # seconds from tick to tick, as in governor.yaml
+
 
 def seconds(value: float) -> str:
     """A duration as files have it."""

@@ -146,6 +146,15 @@ def test_a_slow_replica_that_stays_in_rotation_or_out_of_it_is_told() -> None:
     assert told([failing((1250.0, "a", 1.0, 0.0), (1700.0, "a", 0.25, 1.0))], asked)[1] is False
     assert told([failing((1250.0, "a", 1.0, 0.0))], asked)[1] is False
     assert told([failing()], asked) == ("it was not taken out in 5 of 5 runs", False)
+    for breaks, fine in (
+        ([(487.0, "a", 1.0, 0.0)], True),
+        ([(489.0, "a", 1.0, 0.0)], False),
+        ([(300.0, "b", 1.0, 0.0), (487.0, "a", 1.0, 0.0)], False),
+        ([], False),
+    ):
+        direct = made("failing-direct", {"governor": [outcome(breaks=tuple(breaks))] * 5})
+        assert told([direct], "failing-direct")[1] is fine
+    assert told([], "failing-direct") == ("was not run", None)
     eight = {"chat": ((0.0, 8, 8),)}
     one = [(800.0, "a", 1.0, 0.0)]
     for breaks, fine in ((one, True), ([*one, (800.0, "b", 1.0, 0.05)], False)):
