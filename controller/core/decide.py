@@ -10,18 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.core import group, guards, hindsight, joint, relief
-from controller.core.fleet import RELIEVING, FleetHold, budgets, hold_releases, share
-from controller.core.guards import GuardState
+from controller.core import guards, hindsight, joint, relief
+from controller.core.case import Case
+from controller.core.fleet import RELIEVING, FleetHold, hold_releases, share
+from controller.core.guard_state import GuardState
 from controller.core.hindsight import Hindsight
 from controller.core.model import Decision, Lever, Plan, Snapshot, Target
-from controller.core.ports import Estimate, Policy
+from controller.core.ports import Balance, Estimate, Policy
 from controller.core.rules import PER_REPLICA, FleetRules, LeverRules, PoolRules
-from controller.core.rung import UNREAD, Rung, bound, finish, moves, stands, without_effect
+from controller.core.rung import UNREAD, Rung, moves, settled, stands
 from controller.core.summary import Shortage, sentence
 
 FORGET = 900.0  # seconds after which the memory of a member that is gone is dropped
-_UNLEARNED, _UNGUARDED, _UNSEEN = Estimate(), GuardState(), Hindsight()
+_UNLEARNED, _UNSEEN = Estimate(), Hindsight()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,9 @@ class _Turn:
         self._hindsight: dict[str, Hindsight] = {}
         self._known = relief.Known(snapshot, estimates)
         self._members = _members(snapshot, rules)
-        self._decisions: dict[Target, Decision] = {}
-        self._levers: dict[Target, LeverRules] = {}
-        self._cases: dict[Target, guards.Case] = {}
+        self._made: dict[str, dict[Lever, dict[Target, Decision]]] = {}
+        self._levers: dict[tuple[str, Lever], LeverRules] = {}
+        self._cases: dict[Target, Case] = {}
         self._released: dict[str, tuple[float, float]] = {}
         self._short: list[Shortage] = []
 
@@ -83,81 +84,78 @@ class _Turn:
         here = relief.Here()
         for lever in pool.levers:
             targets = self._members.get((pool.pool, lever.lever)) or pool.of_lever(lever.lever)
-            out = self._out(pool) if lever.lever is Lever.REPLICAS else 0
-            rung = Rung(pool, lever, targets, snapshot, estimate, balance, seen, self._ledger_ok, out)
+            rung = Rung(pool, lever, targets, snapshot, estimate, balance, seen, self._ledger_ok)
             made = self._step(rung, left)
-            values = {t.member: value for t, d in made.items() if (value := stands(d)) is not None}
-            net = relief.given(lever, values, pool, estimate, balance, here)
+            net = 0.0
+            if lever.lever in RELIEVING:
+                values = {t.member: value for t, d in made.items() if (value := stands(d)) is not None}
+                net = relief.given(lever, values, pool, estimate, balance, here)
+                self._note_release(pool, lever, made, values, estimate, balance)
             if seen.effect.counts(lever.lever, now):
                 taken.append((lever.lever, min(left, net)))
                 left = max(0.0, left - net)
-            if lever.lever in RELIEVING:
-                back, _ = self._released.get(pool.pool, (0.0, 0.0))
-                if any(d.changed and moves(d) for d in made.values()):
-                    was = {t.member: d.current for t, d in made.items() if d.current is not None}
-                    back += relief.given(lever, was, pool, estimate, balance)
-                    back -= relief.given(lever, values, pool, estimate, balance)
-                self._released[pool.pool] = (back, balance.carried)
             if lever.lever is Lever.DOWNGRADE:
                 self._known.charge(pool, {t.member: d for t, d in made.items() if moves(d)}, balance)
         until = now + estimate.horizon if balance.arriving > 0 else None
         self._short.append(Shortage(pool.pool, wanted, tuple(taken), until))
 
+    def _note_release(
+        self, pool: PoolRules, lever: LeverRules, made: Mapping[Target, Decision], values: Mapping[str, float],
+        estimate: Estimate, balance: Balance,
+    ) -> None:  # fmt: skip
+        """How much more work a lever lets in after this tick than before it."""
+        back, _ = self._released.get(pool.pool, (0.0, 0.0))
+        if any(d.changed and moves(d) for d in made.values()):
+            was = {t.member: d.current for t, d in made.items() if d.current is not None}
+            back += relief.given(lever, was, pool, estimate, balance)
+            back -= relief.given(lever, values, pool, estimate, balance)
+        self._released[pool.pool] = (back, balance.carried)
+
     def _step(self, rung: Rung, left: float) -> dict[Target, Decision]:
-        """One lever: propose, merge, guard and bound. Bounds come before what is shared, so that what a minimum adds is
-        shared too, and after it again, because they are last."""
-        key, lever, now = f"{rung.pool.pool}/{rung.lever.lever}", rung.lever, self._snapshot.tick.at
+        """One lever: propose and decide."""
+        pool, lever = rung.pool.pool, rung.lever.lever
+        key = f"{pool}/{lever}"
         proposals, self._policy_states[key] = rung.propose(
             self._policies.get(key), left, self._policy_states.get(key)
         )  # fmt: skip
-        made: dict[Target, Decision] = {}
-        states = self._guard_states
-        for target in rung.targets:
-            held = guards.observe(states.get(target, _UNGUARDED), lever, rung.state(target), now)
-            made[target], states[target] = rung.decide(target, proposals.get(target, ()), held)
+        made = rung.decide(proposals, self._guard_states)
         self._cases.update(rung.cases)
-        made = group.keep_in(made, lever, self._staying(rung.pool.pool)) if lever.lever in PER_REPLICA else made
-        made = group.one_in({target: bound(decision, lever) for target, decision in made.items()}, lever)
-        if not rung.seen.effect.counts(lever.lever, now):
-            made = {target: without_effect(decision, lever) for target, decision in made.items()}
-        self._decisions.update(made)
-        self._levers.update(dict.fromkeys(made, lever))
+        self._made.setdefault(pool, {})[lever], self._levers[pool, lever] = made, rung.lever
         return made
-
-    def _staying(self, pool: str) -> float | None:
-        """How many replicas there will be where a rung above, or who owns them, takes some away."""
-        target = Target(pool, Lever.REPLICAS)
-        decided = self._decisions.get(target)
-        return stands(decided) if decided is not None else self._snapshot.targets.get(target, UNREAD).accepted
-
-    def _out(self, pool: PoolRules) -> int:
-        """How many replicas a breaker holds out of rotation, those included that a rung above has just taken out."""
-        if not any(one.lever is Lever.BREAKER for one in pool.levers):
-            return 0
-        decided = [self._decisions.get(t) for t in self._members.get((pool.pool, Lever.BREAKER), ())]
-        now = [value for d in decided if d is not None and (value := stands(d)) is not None]
-        return sum(value < relief.OUT for value in now) if now else relief.held_out(pool.pool, self._snapshot)
 
     def plan(self) -> tuple[Plan, DecideState]:
         """What pools share, the last word of the bounds, and what is remembered."""
         rules, before, now = self._rules, self._before, self._snapshot.tick.at
-        positions = {t: held.position[1] for t, held in self._guard_states.items() if held.position is not None}
+        decided = self._decided()
         facts = _facts(rules, self._snapshot, self._estimates, self._cases)
-        shared, hold = share(joint.size(self._decisions, rules, facts), rules, positions, now, before.fleet)
-        shared = joint.within(shared, rules, facts, positions)
+        known = self._positions() if rules.budgets else {}
+        shared, hold = share(joint.size(decided, rules, facts), rules, known, now, before.fleet)
+        shared = joint.restrain(shared, rules, facts)
         shared, releases = hold_releases(shared, self._released, rules, now, before.releases)
-        levers, decided = self._levers, self._decisions
-        shared = {t: d if d is decided[t] else bound(d, levers[t]) for t, d in shared.items()}
-        shared = budgets(shared, rules, positions)  # what a minimum adds is shared, too: who pays is not asked twice
-        final = tuple(finish(d, levers[target], now) for target, d in sorted(shared.items()))
+        final = tuple(
+            d if d is decided[target] else settled(d, self._levers[target.pool, target.lever], now)
+            for target, d in shared.items()
+        )
         holding = hold is not None or releases is not None
         plan = Plan(now, final, sentence(final, self._short, holding=holding))
         kept = _remembered(self._guard_states, decided, now)
         return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases)
 
+    def _decided(self) -> dict[Target, Decision]:
+        """All decisions, sorted by target; those of one rung are."""
+        decided: dict[Target, Decision] = {}
+        for _, levers in sorted(self._made.items()):
+            for _, made in sorted(levers.items()):
+                decided.update(made)
+        return decided
+
+    def _positions(self) -> dict[Target, float]:
+        """Where targets were when they could be read last."""
+        return {t: held.position[1] for t, held in self._guard_states.items() if held.position is not None}
+
 
 def _facts(
-    rules: FleetRules, snapshot: Snapshot, estimates: Mapping[str, Estimate], cases: Mapping[Target, guards.Case]
+    rules: FleetRules, snapshot: Snapshot, estimates: Mapping[str, Estimate], cases: Mapping[Target, Case]
 ) -> joint.Facts:
     """What is to be known of pools that are sized together."""
     named = {name for pair in rules.pairs for name in (pair.prefill, pair.decode)}
@@ -197,7 +195,9 @@ def _members(snapshot: Snapshot, rules: FleetRules) -> dict[tuple[str, Lever], t
 def _remembered(
     states: dict[Target, GuardState], decisions: Mapping[Target, Decision], now: float
 ) -> dict[Target, GuardState]:
-    """Without those of members that are gone for good."""
+    """Without those of members that are gone for good. All that was decided on is remembered."""
+    if len(states) == len(decisions):
+        return states
     gone = [
         target for target, held in states.items()
         if target not in decisions and (held.position is None or now - held.position[0] > FORGET)

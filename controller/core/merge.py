@@ -5,20 +5,19 @@ the highest AT_LEAST. When a floor stands above a ceiling the protective one win
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from controller.core.model import Ask, Proposal
 from controller.core.why import Why
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(NamedTuple):
     """What the policies want together, who decided it and on what evidence."""
 
     value: float | None
     by: str
     why: Why
-    evidence: Mapping[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, float]
 
 
 def merge(proposals: Sequence[Proposal], current: float | None, *, relax_down: bool) -> Merged:
@@ -34,7 +33,7 @@ def merge(proposals: Sequence[Proposal], current: float | None, *, relax_down: b
     sets = [p for p in protective if p.ask == Ask.SET]
     floors = [p for p in ranked if p.ask == Ask.AT_LEAST]
     ceilings = [p for p in ranked if p.ask == Ask.AT_MOST]
-    winner = _from(sets[-1]) if sets else Merged(current, "", Why.STEADY)
+    winner = _from(sets[-1]) if sets else Merged(current, "", Why.STEADY, {})
     first, second = (ceilings[:1], floors[-1:]) if relax_down else (floors[-1:], ceilings[:1])
     for bound in (*first, *second):
         if winner.value is None or (

@@ -5,20 +5,24 @@ a decision, also when nothing changes.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.core import guards, relief
-from controller.core.guards import GuardState
+from controller.core import group, guards
+from controller.core.case import Case, Common
+from controller.core.guard_state import GuardState, changes, observe
 from controller.core.hindsight import Hindsight
 from controller.core.merge import Merged, merge
 from controller.core.model import Ask, Decision, Lever, Mode, Proposal, Snapshot, Step, Target, TargetState
 from controller.core.ports import Balance, Brief, Estimate, Policy, View
-from controller.core.rules import LeverRules, PoolRules, neutral
+from controller.core.rules import PER_REPLICA, LeverRules, PoolRules, neutral
 from controller.core.why import Why
 
 UNREAD = TargetState(accepted=None, error="not read")
+_UNGUARDED = GuardState()
+_Steps = tuple[Step, ...]
+_NO_STEPS: _Steps = ()
 
 
 class Rung:
@@ -26,34 +30,33 @@ class Rung:
 
     def __init__(
         self, pool: PoolRules, lever: LeverRules, targets: Sequence[Target], snapshot: Snapshot, estimate: Estimate,
-        balance: Balance, seen: Hindsight, ledger_ok: bool, out: int = 0,
+        balance: Balance, seen: Hindsight, ledger_ok: bool,
     ) -> None:  # fmt: skip
-        self.pool, self.lever, self.targets = pool, lever, targets
+        self.pool, self.lever = pool, lever
+        self.owners = {target: snapshot.targets.get(target, UNREAD) for target in targets}
         self.snapshot, self.estimate, self.balance = snapshot, estimate, balance
-        self.seen, self.gain = seen, seen.gain(lever.lever)
-        self.ledger_ok, self.out = ledger_ok, out
-        self.broken = ""
-        self.cases: dict[Target, guards.Case] = {}
-
-    def state(self, target: Target) -> TargetState:
-        return self.snapshot.targets.get(target, UNREAD)
+        self.seen, self.broken = seen, ""
+        readings, gain = snapshot.pools.get(pool.pool), seen.gain(lever.lever)
+        self.common = Common(lever, snapshot.tick, readings, estimate, pool.window, ledger_ok, gain)
+        self.cases: dict[Target, Case] = {}
+        # Whether also what stays is looked at: capacity that is short, and values that an undo takes back.
+        self._looks = lever.lever is Lever.REPLICAS or lever.lever in seen.effect.undos
 
     def propose(self, policy: Policy[Any] | None, left: float, state: Any) -> tuple[dict[Target, list[Proposal]], Any]:
         """What the policy wants, by target, and its next state."""
-        readings = self.snapshot.pools.get(self.pool.pool)
+        readings = self.common.pool
         if policy is None or readings is None or self.lever.mode == Mode.OFF:
             return {}, state
         view = View(
-            self.snapshot.tick, readings, {t: self._without_given_up(t) for t in self.targets},
-            dict.fromkeys(self.targets, self.lever.limits), self.estimate, self.pool.tenants, self.pool.classes,
+            self.snapshot.tick, readings, self._without_given_up(), dict.fromkeys(self.owners, self.lever.limits),
+            self.estimate, self.pool.tenants, self.pool.classes,
         )  # fmt: skip
-        short = relief.wanted(self.balance, self.estimate)
-        brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.gain, short)
+        brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.common.gain)
         try:
             proposals, after = policy.propose(
                 view, self.pool.objectives, brief, policy.initial() if state is None else state
             )
-            sane = [proposal for proposal in proposals if _sane(proposal) and proposal.target in view.targets]
+            sane = [proposal for proposal in proposals if _sane(proposal) and proposal.target in self.owners]
         except Exception as error:  # noqa: BLE001 - a stranger's law must not stop the other pools; the plan tells
             self.broken = f"{type(error).__name__}: {error}"
             return {}, state
@@ -62,87 +65,127 @@ class Rung:
             wanted.setdefault(proposal.target, []).append(proposal)
         return wanted, after
 
-    def _without_given_up(self, target: Target) -> TargetState:
+    def _without_given_up(self) -> dict[Target, TargetState]:
         """Capacity that is awaited for too long is not awaited any more, by nobody."""
-        owner, now = self.state(target), self.snapshot.tick.at
-        if not owner.pending:
-            return owner
-        young = tuple(p for p in owner.pending if now - p.since < self.lever.give_up)
-        return owner if len(young) == len(owner.pending) else replace(owner, pending=young)
+        now, seen = self.snapshot.tick.at, dict(self.owners)
+        for target, owner in self.owners.items():
+            if owner.pending:
+                young = tuple(p for p in owner.pending if now - p.since < self.lever.give_up)
+                if len(young) < len(owner.pending):
+                    seen[target] = replace(owner, pending=young)
+        return seen
 
-    def decide(self, target: Target, proposals: Sequence[Proposal], state: GuardState) -> tuple[Decision, GuardState]:
-        now, owner, rules = self.snapshot.tick, self.state(target), self.lever
-        if rules.mode == Mode.OFF:
-            return Decision(target, owner.accepted, owner.accepted, Why.MODE_OFF, mode=rules.mode), state
-        if owner.accepted is None:
-            return Decision(target, None, None, Why.UNREADABLE_TARGET, mode=rules.mode), state
-        current = owner.accepted
+    def decide(
+        self, wanted: Mapping[Target, Sequence[Proposal]], states: dict[Target, GuardState]
+    ) -> dict[Target, Decision]:
+        """A decision on every target: proposals merged, guarded and bounded. `states` are taken on to the next tick.
+        Bounds come before what is shared, so that what a minimum adds is shared too."""
+        made: dict[Target, Decision] = {}
+        for target, owner in self.owners.items():
+            before = states.get(target, _UNGUARDED)
+            made[target], states[target] = self._one(target, owner, wanted.get(target, ()), before)
+        if self.lever.lever in PER_REPLICA:
+            kept = group.keep_in(made, self.lever)
+            made = {target: settled(decision, self.lever, self.snapshot.tick.at) for target, decision in kept.items()}
+        if not self.seen.effect.counts(self.lever.lever, self.snapshot.tick.at):
+            made = {target: without_effect(decision, self.lever) for target, decision in made.items()}
+        return made
+
+    def _one(
+        self, target: Target, owner: TargetState, proposals: Sequence[Proposal], before: GuardState
+    ) -> tuple[Decision, GuardState]:
+        common, rules, current, now = self.common, self.lever, owner.accepted, self.snapshot.tick.at
         blocked = guards.blocking(owner)
-        if blocked is not None:
-            return Decision(target, current, current, blocked[0], mode=rules.mode, blocked=True), state
-        if owner.pin is not None and owner.pin.until > now.at:
+        if rules.mode == Mode.OFF or current is None or blocked is not None:
+            return self._left(target, current, blocked), observe(before, rules, owner, now)
+        if owner.pin is not None and owner.pin.until > now:
             proposals = [Proposal(target, Ask.HOLD, owner.pin.value, "pin", Why.PIN)]
         merged = merge(proposals, current, relax_down=rules.relax_down)
         if not proposals:
-            merged = Merged(current, "", self._silent())
-        wish = current if merged.value is None else merged.value
-        case = guards.Case(
-            rules, now, self.snapshot.pools.get(self.pool.pool), owner, self.estimate, state, current,
-            self.pool.window, self.ledger_ok, target.member, self.gain, self.out,
-        )  # fmt: skip
-        asked = Step(merged.by, current, wish, merged.why)
-        held: tuple[Step, ...] = ()
-        value = sought = wish
-        if merged.why != Why.PIN:
-            safe = self.seen.effect.undone(target, wish, now.at)
-            value, held, sought = guards.run(case, safe, undo=safe != wish)
-            if safe != wish:
-                held = (Step("effect", wish, safe, Why.UNDO), *held)
-            if rules.lever is Lever.REPLICAS:
-                self.cases[target] = case
-        steps = (asked, *held) if wish != current or held else ()
+            merged = Merged(current, "", self._silent(), {})
+        value = current if merged.value is None else merged.value
+        moved = changes(before, common.memory, current, now)
+        why, steps = merged.why, _NO_STEPS
+        if value == current and not self._looks:
+            after = guards.remembered(common, before, moved, current, value)
+        else:
+            case = Case(common, owner, before, moved, current, target.member)
+            value, steps, sought = self._guarded(target, case, merged, value)
+            if steps:
+                why = steps[-1].why
+            after = guards.remember(case, sought)
         if self.broken:
             steps = (Step("policy", current, current, Why.POLICY_ERROR, self.broken), *steps)
-        decision = Decision(
-            target, current, value, merged.why if not held else held[-1].why, steps, merged.evidence,
-            mode=rules.mode,
+        if rules.lever in PER_REPLICA:  # what they share comes before the bounds
+            return Decision(target, current, value, why, steps, merged.evidence, mode=rules.mode), after
+        value, why, steps = _bounded(rules, current, value, why, steps)
+        send, until = _sending(rules, current, value, now)
+        made = Decision(
+            target, current, value, why, steps, merged.evidence, send=send, mode=rules.mode, until=until
         )  # fmt: skip
-        return decision, guards.remember(case, sought)
+        return made, after
+
+    def _left(self, target: Target, current: float | None, blocked: tuple[Why, str] | None) -> Decision:
+        """Nothing may move it."""
+        if self.lever.mode == Mode.OFF:
+            return Decision(target, current, current, Why.MODE_OFF, mode=self.lever.mode)
+        if current is None or blocked is None:
+            return Decision(target, None, None, Why.UNREADABLE_TARGET, mode=self.lever.mode)
+        return Decision(target, current, current, blocked[0], mode=self.lever.mode, blocked=True)
+
+    def _guarded(self, target: Target, case: Case, merged: Merged, wish: float) -> tuple[float, _Steps, float]:
+        """The value, what made it so if anything did, and what was sought."""
+        asked = (Step(merged.by, case.current, wish, merged.why),)
+        if merged.why == Why.PIN:
+            return wish, asked if wish != case.current else (), wish
+        if self.lever.lever is Lever.REPLICAS:
+            self.cases[target] = case
+        safe = self.seen.effect.undone(target, wish, self.snapshot.tick.at)
+        value, held, sought = guards.run(case, safe, undo=safe != wish)
+        if safe != wish:
+            held = (Step("effect", wish, safe, Why.UNDO), *held)
+        return value, (*asked, *held) if wish != case.current or held else (), sought
 
     def _silent(self) -> Why:
         if self.broken:
             return Why.POLICY_ERROR
-        if self.pool.pool not in self.snapshot.pools or self.snapshot.error:
+        if self.common.pool is None or self.snapshot.error:
             return Why.MISSING
         return Why.STEADY
 
 
-def bound(decision: Decision, lever: LeverRules) -> Decision:
-    """Hard bounds and quantum. A target that is off, unreadable or blocked is left as it is, and in protect a bound may
-    only add."""
-    if decision.current is None or decision.final is None or decision.blocked or lever.mode == Mode.OFF:
-        return decision
-    value, why = guards.bounds(lever.limits, decision.final)
-    if lever.mode == Mode.PROTECT and (value < decision.current) == lever.relax_down and value != decision.current:
-        value, why = decision.current, Why.MODE_PROTECT
-    if value == decision.final or why is None:
-        return decision
-    step = Step("bounds", decision.final, value, why)
-    return replace(decision, final=value, why=why, steps=(*decision.steps, step))
+def settled(decision: Decision, lever: LeverRules, now: float) -> Decision:
+    """Within its hard bounds and on its quantum, and whether it is sent. A target that is off, unreadable or blocked is
+    left as it is."""
+    d = decision
+    if d.current is None or d.final is None or d.blocked or lever.mode == Mode.OFF:
+        return d
+    final, why, steps = _bounded(lever, d.current, d.final, d.why, d.steps)
+    send, until = _sending(lever, d.current, final, now)
+    if (final, send, until) == (d.final, d.send, d.until):
+        return d
+    return Decision(d.target, d.current, final, why, steps, d.evidence, send=send, mode=d.mode, until=until)
 
 
-def finish(decision: Decision, lever: LeverRules, now: float) -> Decision:
-    """Whether it is sent. A value that is not neutral and that its target drops after a time is sent again at every
-    tick: when the data is lost, the reason for it is not."""
-    renewed = lever.expiry > 0 and decision.final is not None and decision.final != neutral(lever)
-    send = (decision.changed or renewed) and moves(decision)
-    until = now + lever.expiry if send and renewed else None
-    if (send, until) == (decision.send, decision.until):
-        return decision
-    d = decision  # made anew by hand: ``replace`` takes three times as long, and there is one for every cap that stands
-    return Decision(
-        d.target, d.current, d.final, d.why, d.steps, d.evidence, send=send, mode=d.mode, until=until, blocked=d.blocked
-    )
+def _bounded(
+    lever: LeverRules, current: float, final: float, why: Why, steps: _Steps
+) -> tuple[float, Why, _Steps]:  # fmt: skip
+    """Hard bounds and quantum. In protect a bound may only add."""
+    value, cause = guards.bounds(lever.limits, final)
+    if lever.mode == Mode.PROTECT and (value < current) == lever.relax_down and value != current:
+        value, cause = current, Why.MODE_PROTECT
+    if value == final or cause is None:
+        return final, why, steps
+    return value, cause, (*steps, Step("bounds", final, value, cause))
+
+
+def _sending(lever: LeverRules, current: float, final: float, now: float) -> tuple[bool, float | None]:
+    """Whether it is sent, and when it expires. A value that is not neutral and that its target drops after a time is
+    sent again at every tick: when the data is lost, the reason for it is not."""
+    if lever.mode not in (Mode.PROTECT, Mode.AUTO):
+        return False, None
+    renewed = lever.expiry > 0 and final != neutral(lever)
+    return final != current or renewed, now + lever.expiry if renewed else None
 
 
 def moves(decision: Decision) -> bool:

@@ -16,7 +16,7 @@ import structlog
 
 from controller.core.decide import DecideState
 from controller.core.fleet import FleetHold
-from controller.core.guards import GuardState
+from controller.core.guard_state import GuardState
 from controller.core.hindsight import Hindsight
 from controller.core.learned import EstimatorState
 from controller.core.model import Decision, Outcome, Target
@@ -26,8 +26,6 @@ from controller.run import codec
 from controller.run.ledger import LedgerError, kinds, ledger_files
 from controller.run.loop import ControlLoop
 from controller.run.samepool import same_pool
-
-_REAL = frozenset({"live", "by_hand"})  # modes whose writes reach targets
 
 log = structlog.get_logger("governor.resume")
 Plain = Mapping[str, Any]
@@ -96,7 +94,7 @@ def _take(loop: ControlLoop, found: _Found, head: Plain) -> None:
         _take_memory(loop, found.states, head)
     loop.hands.positions = {known[name]: value for name, value in found.values.items() if name in known}
     loop.knows(loop.hands.positions)
-    if {head.get("mode"), loop.parts.mode} <= _REAL:
+    if head.get("mode") == loop.parts.mode == "live":
         loop.hands.must_verify([_decision(plain) for name, plain in found.open.items() if name in known])
 
 

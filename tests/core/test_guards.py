@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core import guards
-from controller.core.guards import GuardState
+from controller.core.guard_state import GuardState, observe
 from controller.core.model import Lever, Mode, Outcome, Pending, Phase, Scope, TargetState
 from controller.core.ports import Limits
 from controller.core.reading import Reading, State, ok
 from controller.core.rules import LeverRules, Rate
 from controller.core.signals import Signal
 from controller.core.why import Why
-from tests.support.cases import NOW, RULES, bad, case, estimate, healthy
+from tests.support.cases import NOW, RULES, bad, but, case, estimate, healthy
 
 
 def run(made: guards.Case, wish: float) -> tuple[float, Why | None]:
@@ -112,7 +112,7 @@ def test_stabilising_remembers_what_was_found_safe_and_not_what_was_wished() -> 
         current=2.0,
         target=TargetState(2.0, 2.0),
         estimate=estimate(0.9, evidence=two),
-        tick=replace(made.tick, at=NOW + 15.0),
+        tick=replace(made.common.tick, at=NOW + 15.0),
         state=state,
     )
 
@@ -177,7 +177,7 @@ def test_pods_that_left_the_metrics_are_not_drained_after() -> None:
     """2 of 4 pods fell out of service discovery with ten requests waiting; the pool looked idle and went to one."""
     half = estimate(0.5, evidence={"serving": 2.0, "proven_rate": 5.0})
     made = case(current=4.0, target=TargetState(4.0), estimate=half)
-    old = replace(made, state=replace(made.state, short_since=NOW - 3600.0))
+    old = but(made, state=replace(made.state, short_since=NOW - 3600.0))
 
     assert run(made, 3.0) == (4.0, Why.PARTIAL)
     assert guards.remember(made, 3.0).short_since == NOW
@@ -200,15 +200,15 @@ def test_who_waits_between_two_steps_holds_nothing_and_who_waits_for_long_holds_
     waiting = case(pool=healthy(queue_depth=ok(3.0), queue_delay=delay), estimate=estimate(passing=1.0))
 
     assert (run(waiting, 5.0) == (10.0, Why.WORK_WAITING)) is held
-    unpromised = replace(waiting, estimate=estimate())
+    unpromised = but(waiting, estimate=estimate())
     assert run(unpromised, 5.0) == (10.0, Why.WORK_WAITING)
 
 
 def test_one_request_that_waits_at_a_scrape_does_not_keep_a_large_pool_up_all_night() -> None:
     waiting = case(current=40.0, target=TargetState(40.0, 40.0), pool=healthy(queue_depth=ok(1.0)))
-    waiting = replace(waiting, estimate=estimate(10.0, evidence={"serving": 40.0, "proven_rate": 5.0}))
+    waiting = but(waiting, estimate=estimate(10.0, evidence={"serving": 40.0, "proven_rate": 5.0}))
     value, _, sought = guards.run(waiting, 30.0)
-    after = replace(waiting, pool=healthy(), state=guards.remember(waiting, sought))
+    after = but(waiting, pool=healthy(), state=guards.remember(waiting, sought))
 
     assert value == 40.0
     assert run(after, 30.0) == (36.0, Why.RATE)
@@ -270,7 +270,7 @@ def test_a_replica_comes_back_on_its_own_readings_and_not_on_those_of_the_others
     made = case(current=0.0, rules=rules, pool=pool, member=member)
 
     assert run(made, 0.05) == ((0.05, None) if why is None else (0.0, why))
-    assert run(replace(made, current=1.0), 0.0) == (0.0, None)  # taking out waits for nothing
+    assert run(but(made, current=1.0), 0.0) == (0.0, None)  # taking out waits for nothing
 
 
 @pytest.mark.parametrize(
@@ -299,11 +299,11 @@ def test_over_any_period_changes_stay_within_the_rate_however_ticks_come(
     changes: list[tuple[float, float]] = []
     for gap, wish in zip(gaps, wishes, strict=False):
         now += gap
-        state = guards.observe(state, rules, TargetState(current, current), now)
+        state = observe(state, rules, TargetState(current, current), now)
         made = case(
             current,
             rules=rules,
-            tick=replace(case().tick, at=now),
+            tick=replace(case().common.tick, at=now),
             state=state,
             pool=replace(healthy(), filled_since=NOW - 9e6),
             target=TargetState(current, current),

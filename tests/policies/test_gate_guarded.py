@@ -6,7 +6,8 @@ import pytest
 
 from controller.config.levers import DEFAULTS
 from controller.core import guards
-from controller.core.guards import Case, GuardState
+from controller.core.case import Case, Common
+from controller.core.guard_state import GuardState, observe
 from controller.core.model import Lever, Target, TargetState, Tick
 from controller.core.ports import Balance, Brief, Estimate, Limits, View
 from controller.core.reading import ok
@@ -37,8 +38,9 @@ def test_a_gate_that_came_down_once_rises_again(every: float, start: float) -> N
         owner, tick = TargetState(value), Tick(number + 5, at, every)
         seen = View(tick, readings, {GATE: owner}, {GATE: LIMITS}, estimate)
         (proposal,), state = law.propose(seen, (), Brief(Balance(1.0, 4.0), 0.0), state)
-        held = guards.observe(held, RULES, owner, at)
-        case = Case(RULES, tick, readings, owner, estimate, held, value, 60.0, member=CONCURRENCY)
+        held = observe(held, RULES, owner, at)
+        common = Common(RULES, tick, readings, estimate, 60.0)
+        case = Case(common, owner, held, held.changes, value, CONCURRENCY)
         value, _, sought = guards.run(case, proposal.value)
         held = guards.remember(case, sought)
 

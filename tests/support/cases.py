@@ -1,8 +1,9 @@
 """Cases for guards and decisions: a healthy pool with one thing wrong at a time."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from controller.core.guards import Case, GuardState
+from controller.core.case import Case, Common
+from controller.core.guard_state import GuardState
 from controller.core.model import Lever, PoolReadings, Target, TargetState, Tick
 from controller.core.ports import Estimate, Limits
 from controller.core.reading import Reading, State, ok
@@ -46,17 +47,18 @@ def estimate(demand: float = 1.0, **changes: object) -> Estimate:
 
 def case(current: float = 10.0, **changes: object) -> Case:
     """A case in which lowering is fine."""
-    made = Case(
-        rules=RULES,
-        tick=Tick(100, NOW, 15.0),
-        pool=healthy(),
-        target=TargetState(current, current),
-        estimate=estimate(),
-        state=GuardState(position=(NOW - 15.0, current)),
-        current=current,
-        window=60.0,
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    common = Common(RULES, Tick(100, NOW, 15.0), healthy(), estimate(), window=60.0)
+    state = GuardState(position=(NOW - 15.0, current))
+    return but(Case(common, TargetState(current, current), state, (), current), **changes)
+
+
+def but(made: Case, **changes: object) -> Case:
+    """The same case with something else in it, or in what its lever has in common. A state brings its changes."""
+    shared = {name: value for name, value in changes.items() if name in {one.name for one in fields(Common)}}
+    own = {name: value for name, value in changes.items() if name not in shared}
+    state = changes.get("state", made.state)
+    assert isinstance(state, GuardState)
+    return replace(made, common=replace(made.common, **shared), changes=state.changes, **own)  # type: ignore[arg-type]
 
 
 def bad(state: State) -> Reading:

@@ -1,0 +1,63 @@
+"""Guard state: what is remembered of one target from tick to tick, so that guards can speak of time.
+
+Pure and small: a fleet has tens of thousands of targets, and each is remembered anew at every tick.
+"""
+
+from dataclasses import dataclass
+
+from controller.core.model import TargetState
+from controller.core.rules import LeverRules
+
+Pairs = tuple[tuple[float, float], ...]  # of a time, unix seconds, and a value
+
+
+@dataclass(frozen=True, slots=True)
+class GuardState:
+    """Memory of one target. `wishes` are what was sought (unix seconds, value), for stabilising; `changes` how the
+    value as read back moved (unix seconds, delta), for cooldowns and rates; `position` that value and when it was
+    read; `due` the next time this lever decides; `short_since` since when fewer replicas are seen than serve.
+
+    Changes come from read-back, not from what was sent: so a rehearsal, whose world does not answer, does not count
+    its own imagination, and a write by somebody else counts like ours.
+    """
+
+    wishes: Pairs = ()
+    changes: Pairs = ()
+    position: tuple[float, float] | None = None
+    due: float = 0.0
+    short_since: float | None = None
+
+
+def memory(rules: LeverRules) -> float:
+    """Seconds for which the guards of a lever look at changes."""
+    periods = [r.period for r in (rules.rate_up, rules.rate_down) if r is not None]
+    return max([rules.cooldown_up, rules.cooldown_down, *periods])
+
+
+def changes(state: GuardState, keep: float, value: float | None, at: float) -> Pairs:
+    """Those of the last `keep` seconds, with the one since the last reading."""
+    found = state.changes
+    if found and found[0][0] <= at - keep:
+        found = tuple(change for change in found if change[0] > at - keep)
+    position = state.position
+    if value is not None and position is not None and value != position[1]:
+        # What we sent went out right after the last reading; a foreign change may be later, so this is the earliest it
+        # can have been.
+        found = (*found, (position[0], value - position[1]))
+    return found
+
+
+def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float) -> GuardState:
+    """Take the value as read back into memory, before deciding or without."""
+    value = target.accepted
+    moved = changes(state, memory(rules), value, at)
+    position = state.position if value is None else (at, value)
+    return GuardState(state.wishes, moved, position, state.due, state.short_since)
+
+
+def since(pairs: Pairs, start: float) -> Pairs:
+    """Those that are no older than `start`. They lie in the order of time, and mostly all but the first are young."""
+    for number, (at, _) in enumerate(pairs):
+        if at >= start:
+            return pairs[number:] if number else pairs
+    return ()
