@@ -1,8 +1,8 @@
 """Case: what guards look at, and why its data justifies no relaxing.
 
 What the targets of one lever of one pool have in common is said once, and worked out once. Work that waits, safety at
-N-1, capacity on its way and broken promises speak about replicas alone: a cap must be able to rise while requests wait
-behind it.
+N-1, capacity on its way, replicas that are out and broken promises speak about replicas alone: a cap must be able to
+rise while requests wait behind it.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _AS_WHY: Mapping[State, Why] = {
 @dataclass(frozen=True)
 class Common:
     """One lever of one pool at one tick. `window` seconds of the control window; `gain` is below 1 after the lever was
-    seen to swing by itself."""
+    seen to swing by itself; `out` is how many replicas of the pool a breaker holds out of rotation."""
 
     rules: LeverRules
     tick: Tick
@@ -36,6 +36,7 @@ class Common:
     window: float
     ledger_ok: bool = True
     gain: float = 1.0
+    out: int = 0
 
     @cached_property
     def memory(self) -> float:

@@ -12,13 +12,13 @@ from typing import Any
 
 from controller.core import guards, hindsight, joint, relief
 from controller.core.case import Case
-from controller.core.fleet import RELIEVING, FleetHold, hold_releases, share
+from controller.core.fleet import RELIEVING, FleetHold, budgets, hold_releases, share
 from controller.core.guard_state import GuardState
 from controller.core.hindsight import Hindsight
 from controller.core.model import Decision, Lever, Plan, Snapshot, Target
 from controller.core.ports import Balance, Estimate, Policy
 from controller.core.rules import PER_REPLICA, FleetRules, LeverRules, PoolRules
-from controller.core.rung import UNREAD, Rung, moves, settled, stands
+from controller.core.rung import UNREAD, Rung, bound, finish, moves, stands
 from controller.core.summary import Shortage, sentence
 
 FORGET = 900.0  # seconds after which the memory of a member that is gone is dropped
@@ -84,8 +84,9 @@ class _Turn:
         here = relief.Here()
         for lever in pool.levers:
             targets = self._members.get((pool.pool, lever.lever)) or pool.of_lever(lever.lever)
-            rung = Rung(pool, lever, targets, snapshot, estimate, balance, seen, self._ledger_ok)
-            made = self._step(rung, left)
+            out = self._out(pool) if lever.lever is Lever.REPLICAS else 0
+            rung = Rung(pool, lever, targets, snapshot, estimate, balance, seen, self._ledger_ok, out)
+            made = self._step(rung, left, wanted)
             net = 0.0
             if lever.lever in RELIEVING:
                 values = {t.member: value for t, d in made.items() if (value := stands(d)) is not None}
@@ -111,17 +112,35 @@ class _Turn:
             back -= relief.given(lever, values, pool, estimate, balance)
         self._released[pool.pool] = (back, balance.carried)
 
-    def _step(self, rung: Rung, left: float) -> dict[Target, Decision]:
+    def _step(self, rung: Rung, left: float, short: float) -> dict[Target, Decision]:
         """One lever: propose and decide."""
         pool, lever = rung.pool.pool, rung.lever.lever
         key = f"{pool}/{lever}"
         proposals, self._policy_states[key] = rung.propose(
-            self._policies.get(key), left, self._policy_states.get(key)
+            self._policies.get(key), left, short, self._policy_states.get(key)
         )  # fmt: skip
-        made = rung.decide(proposals, self._guard_states)
+        staying = self._staying(pool) if lever in PER_REPLICA else None
+        made = rung.decide(proposals, self._guard_states, staying)
         self._cases.update(rung.cases)
         self._made.setdefault(pool, {})[lever], self._levers[pool, lever] = made, rung.lever
         return made
+
+    def _staying(self, pool: str) -> float | None:
+        """How many replicas there will be where a rung above, or who owns them, takes some away."""
+        target = Target(pool, Lever.REPLICAS)
+        decided = self._above(pool, Lever.REPLICAS).get(target)
+        return stands(decided) if decided is not None else self._snapshot.targets.get(target, UNREAD).accepted
+
+    def _out(self, pool: PoolRules) -> int:
+        """How many replicas a breaker holds out of rotation, those included that a rung above has just taken out."""
+        if not any(one.lever is Lever.BREAKER for one in pool.levers):
+            return 0
+        now = [value for d in self._above(pool.pool, Lever.BREAKER).values() if (value := stands(d)) is not None]
+        return sum(value < relief.OUT for value in now) if now else relief.held_out(pool.pool, self._snapshot)
+
+    def _above(self, pool: str, lever: Lever) -> Mapping[Target, Decision]:
+        """What a rung above decided; nothing where it comes later, or there is none."""
+        return self._made.get(pool, {}).get(lever, {})
 
     def plan(self) -> tuple[Plan, DecideState]:
         """What pools share, the last word of the bounds, and what is remembered."""
@@ -130,16 +149,18 @@ class _Turn:
         facts = _facts(rules, self._snapshot, self._estimates, self._cases)
         known = self._positions() if rules.budgets else {}
         shared, hold = share(joint.size(decided, rules, facts), rules, known, now, before.fleet)
-        shared = joint.restrain(shared, rules, facts)
+        shared = joint.within(shared, rules, facts, known)
         shared, releases = hold_releases(shared, self._released, rules, now, before.releases)
-        final = tuple(
-            d if d is decided[target] else settled(d, self._levers[target.pool, target.lever], now)
-            for target, d in shared.items()
-        )
+        shared = {t: d if d is decided[t] else bound(d, self._rules_of(t)) for t, d in shared.items()}
+        shared = budgets(shared, rules, known)  # what a minimum adds is shared, too: who pays is not asked twice
+        final = tuple(d if d is decided[t] else finish(d, self._rules_of(t), now) for t, d in shared.items())
         holding = hold is not None or releases is not None
         plan = Plan(now, final, sentence(final, self._short, holding=holding))
         kept = _remembered(self._guard_states, decided, now)
         return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases)
+
+    def _rules_of(self, target: Target) -> LeverRules:
+        return self._levers[target.pool, target.lever]
 
     def _decided(self) -> dict[Target, Decision]:
         """All decisions, sorted by target; those of one rung are."""

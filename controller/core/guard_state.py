@@ -15,7 +15,8 @@ Pairs = tuple[tuple[float, float], ...]  # of a time, unix seconds, and a value
 class GuardState:
     """Memory of one target. `wishes` are what was sought (unix seconds, value), for stabilising; `changes` how the
     value as read back moved (unix seconds, delta), for cooldowns and rates; `position` that value and when it was
-    read; `due` the next time this lever decides; `short_since` since when fewer replicas are seen than serve.
+    read; `due` the next time this lever decides; `short_since` since when fewer replicas are seen than serve;
+    `out_since` since when some are out of rotation.
 
     Changes come from read-back, not from what was sent: so a rehearsal, whose world does not answer, does not count
     its own imagination, and a write by somebody else counts like ours.
@@ -26,6 +27,7 @@ class GuardState:
     position: tuple[float, float] | None = None
     due: float = 0.0
     short_since: float | None = None
+    out_since: float | None = None
 
 
 def memory(rules: LeverRules) -> float:
@@ -52,7 +54,7 @@ def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float
     value = target.accepted
     moved = changes(state, memory(rules), value, at)
     position = state.position if value is None else (at, value)
-    return GuardState(state.wishes, moved, position, state.due, state.short_since)
+    return GuardState(state.wishes, moved, position, state.due, state.short_since, state.out_since)
 
 
 def since(pairs: Pairs, start: float) -> Pairs:

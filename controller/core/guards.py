@@ -1,11 +1,11 @@
 """Guards: what stands between a wish and a value that is sent. Fixed order; each leaves a step only when it changed
 something; each relaxing move needs evidence, no protecting move does.
 
-    not due -> evidence (stale, missing, waiting, N-1) -> stabilise -> damped -> in flight -> promises -> cooldown ->
-    rate -> group -> bounds
+    not due -> evidence (stale, missing, waiting, N-1) -> stabilise -> damped -> in flight -> out of rotation ->
+    promises -> cooldown -> rate -> group -> bounds
 
-A guard that asks for evidence sees relaxing wishes alone. The group guards need all targets of a lever or of the tick and are applied by ``decide`` before the hard bounds, which
-come last so that the final value is always legal.
+A guard that asks for evidence sees relaxing wishes alone. The group guards need all targets of a lever or of the tick
+and are applied by ``decide`` before the hard bounds, which come last so that the final value is always legal.
 """
 
 import math
@@ -100,7 +100,7 @@ def evidence(case: Case, value: float) -> tuple[float, Why, str]:
 
 def consolidation(case: Case, value: float) -> tuple[float, Why, str]:
     """Lowering capacity must be safe with what remains: the load ahead fits into what replicas have shown they can
-    serve, and the KV in use fits into what is left."""
+    serve, and the KV in use fits into what is left. What is out of rotation serves nobody."""
     common = case.common
     if common.rules.lever is not Lever.REPLICAS or common.pool is None:
         return value, KEEP, ""
@@ -109,7 +109,7 @@ def consolidation(case: Case, value: float) -> tuple[float, Why, str]:
     caution = unit / shown if unit is not None and shown else 1.0
     ahead = max((estimate.demand or 0.0), estimate.forecast or 0.0) * (1 + estimate.margin) * caution
     used = (kv or 0.0) * estimate.evidence.get("serving", case.current) / KV_FILL
-    need, quantum = max(ahead, used), common.rules.limits.quantum
+    need, quantum = max(ahead, used) + common.out, common.rules.limits.quantum
     left = value
     if need > value:
         left = value + math.ceil((need - value) / quantum - 1e-9) * quantum if quantum > 0 else need
@@ -154,6 +154,16 @@ def in_flight(case: Case, value: float) -> tuple[float, Why, str]:
     return value, KEEP, ""
 
 
+def out_of_rotation(case: Case, value: float) -> tuple[float, Why, str]:
+    """No lowering while replicas are out of rotation, until they are given up: nobody knows which one would be taken
+    away, and with a healthy one less the rest may be too few, also for the cap on those that are out."""
+    now, out = case.common.tick.at, case.common.out
+    begun = now if case.state.out_since is None else case.state.out_since
+    if out and now - begun < case.common.rules.give_up:
+        return case.current, Why.REPLICAS_OUT, f"{out} out"
+    return value, KEEP, ""
+
+
 def promises(case: Case, value: float) -> tuple[float, Why, str]:
     """No lowering while the error budget burns: whatever the model of the fleet says, broken promises are measured."""
     return (case.current, Why.BUDGET_BURN, "") if case.common.estimate.burning else (value, KEEP, "")
@@ -194,26 +204,28 @@ def rate(case: Case, value: float) -> tuple[float, Why, str]:
 
 _PACE: tuple[Guard, ...] = (cooldown, rate)
 _REPLICAS: tuple[Guard, ...] = (
-    not_due, protect_only, evidence, consolidation, stabilise, damped, in_flight, promises, *_PACE,
+    not_due, protect_only, evidence, consolidation, stabilise, damped, in_flight, out_of_rotation, promises,
+    *_PACE,
 )  # fmt: skip
 _OTHERS: tuple[Guard, ...] = (not_due, protect_only, evidence, stabilise, damped, in_flight, *_PACE)
 _UNDO: tuple[Guard, ...] = (protect_only, evidence, *_PACE)
 
 
 def remember(case: Case, sought: float) -> GuardState:
-    """Next state after deciding: what was sought, and when a slow lever is due again."""
-    short = case.state.short_since or case.common.tick.at
-    return remembered(
-        case.common, case.state, case.changes, case.current, sought, short if case.short() is not None else None
-    )
+    """Next state after deciding: what was sought, when a slow lever is due again, and of capacity since when some is
+    missing or out."""
+    common, before, at = case.common, case.state, case.common.tick.at
+    short = (before.short_since or at) if case.short() is not None else None
+    out = (before.out_since or at) if common.out else None
+    return remembered(common, before, case.changes, case.current, sought, short, out)
 
 
 def remembered(
-    common: Common, before: GuardState, changes: Pairs, value: float, sought: float, short: float | None = None
+    common: Common, before: GuardState, changes: Pairs, value: float, sought: float, short: float | None = None,
+    out: float | None = None,
 ) -> GuardState:  # fmt: skip
     """The same of a target that needs no case: nothing of it moves."""
     at, every = common.tick.at, common.rules.every
     due = at + every if every and at >= before.due - 1e-6 else before.due
-    return GuardState(
-        (*since(before.wishes, common.stable_since), (at, sought)), changes, (at, value), due, short
-    )  # fmt: skip
+    wishes = (*since(before.wishes, common.stable_since), (at, sought))
+    return GuardState(wishes, changes, (at, value), due, short, out)

@@ -30,20 +30,23 @@ class Rung:
 
     def __init__(
         self, pool: PoolRules, lever: LeverRules, targets: Sequence[Target], snapshot: Snapshot, estimate: Estimate,
-        balance: Balance, seen: Hindsight, ledger_ok: bool,
+        balance: Balance, seen: Hindsight, ledger_ok: bool, out: int = 0,
     ) -> None:  # fmt: skip
         self.pool, self.lever = pool, lever
         self.owners = {target: snapshot.targets.get(target, UNREAD) for target in targets}
         self.snapshot, self.estimate, self.balance = snapshot, estimate, balance
         self.seen, self.broken = seen, ""
         readings, gain = snapshot.pools.get(pool.pool), seen.gain(lever.lever)
-        self.common = Common(lever, snapshot.tick, readings, estimate, pool.window, ledger_ok, gain)
+        self.common = Common(lever, snapshot.tick, readings, estimate, pool.window, ledger_ok, gain, out)
         self.cases: dict[Target, Case] = {}
         # Whether also what stays is looked at: capacity that is short, and values that an undo takes back.
         self._looks = lever.lever is Lever.REPLICAS or lever.lever in seen.effect.undos
 
-    def propose(self, policy: Policy[Any] | None, left: float, state: Any) -> tuple[dict[Target, list[Proposal]], Any]:
-        """What the policy wants, by target, and its next state."""
+    def propose(
+        self, policy: Policy[Any] | None, left: float, short: float, state: Any
+    ) -> tuple[dict[Target, list[Proposal]], Any]:
+        """What the policy wants, by target, and its next state. `left` is the relief that is still wanted of the whole
+        that is `short`."""
         readings = self.common.pool
         if policy is None or readings is None or self.lever.mode == Mode.OFF:
             return {}, state
@@ -51,7 +54,7 @@ class Rung:
             self.snapshot.tick, readings, self._without_given_up(), dict.fromkeys(self.owners, self.lever.limits),
             self.estimate, self.pool.tenants, self.pool.classes,
         )  # fmt: skip
-        brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.common.gain)
+        brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.common.gain, short)
         try:
             proposals, after = policy.propose(
                 view, self.pool.objectives, brief, policy.initial() if state is None else state
@@ -76,19 +79,22 @@ class Rung:
         return seen
 
     def decide(
-        self, wanted: Mapping[Target, Sequence[Proposal]], states: dict[Target, GuardState]
+        self, wanted: Mapping[Target, Sequence[Proposal]], states: dict[Target, GuardState], staying: float | None
     ) -> dict[Target, Decision]:
-        """A decision on every target: proposals merged, guarded and bounded. `states` are taken on to the next tick.
-        Bounds come before what is shared, so that what a minimum adds is shared too."""
+        """A decision on every target: proposals merged, guarded and bounded. `states` are taken on to the next tick;
+        `staying` is how many replicas there will be. Bounds come before what is shared, so that what a minimum adds is
+        shared too."""
         made: dict[Target, Decision] = {}
         for target, owner in self.owners.items():
             before = states.get(target, _UNGUARDED)
             made[target], states[target] = self._one(target, owner, wanted.get(target, ()), before)
-        if self.lever.lever in PER_REPLICA:
-            kept = group.keep_in(made, self.lever)
-            made = {target: settled(decision, self.lever, self.snapshot.tick.at) for target, decision in kept.items()}
-        if not self.seen.effect.counts(self.lever.lever, self.snapshot.tick.at):
-            made = {target: without_effect(decision, self.lever) for target, decision in made.items()}
+        lever, now = self.lever, self.snapshot.tick.at
+        if lever.lever in PER_REPLICA:
+            kept = group.keep_in(made, lever, staying)
+            kept = group.one_in({target: bound(decision, lever) for target, decision in kept.items()}, lever)
+            made = {target: finish(decision, lever, now) for target, decision in kept.items()}
+        if not self.seen.effect.counts(lever.lever, now):
+            made = {target: without_effect(decision, lever) for target, decision in made.items()}
         return made
 
     def _one(
@@ -154,17 +160,22 @@ class Rung:
         return Why.STEADY
 
 
-def settled(decision: Decision, lever: LeverRules, now: float) -> Decision:
-    """Within its hard bounds and on its quantum, and whether it is sent. A target that is off, unreadable or blocked is
-    left as it is."""
-    d = decision
-    if d.current is None or d.final is None or d.blocked or lever.mode == Mode.OFF:
-        return d
-    final, why, steps = _bounded(lever, d.current, d.final, d.why, d.steps)
-    send, until = _sending(lever, d.current, final, now)
-    if (final, send, until) == (d.final, d.send, d.until):
-        return d
-    return Decision(d.target, d.current, final, why, steps, d.evidence, send=send, mode=d.mode, until=until)
+def bound(decision: Decision, lever: LeverRules) -> Decision:
+    """Hard bounds and quantum. A target that is off, unreadable or blocked is left as it is."""
+    if decision.current is None or decision.final is None or decision.blocked or lever.mode == Mode.OFF:
+        return decision
+    final, why, steps = _bounded(lever, decision.current, decision.final, decision.why, decision.steps)
+    return decision if final == decision.final else replace(decision, final=final, why=why, steps=steps)
+
+
+def finish(decision: Decision, lever: LeverRules, now: float) -> Decision:
+    """Whether it is sent, and until when it holds."""
+    if decision.current is None or decision.final is None or not moves(decision):
+        return decision
+    send, until = _sending(lever, decision.current, decision.final, now)
+    if (send, until) == (decision.send, decision.until):
+        return decision
+    return replace(decision, send=send, until=until)
 
 
 def _bounded(
@@ -180,8 +191,8 @@ def _bounded(
 
 
 def _sending(lever: LeverRules, current: float, final: float, now: float) -> tuple[bool, float | None]:
-    """Whether it is sent, and when it expires. A value that is not neutral and that its target drops after a time is
-    sent again at every tick: when the data is lost, the reason for it is not."""
+    """Whether it is sent, as far as the mode says, and when it expires. A value that is not neutral and that its target
+    drops after a time is sent again at every tick: when the data is lost, the reason for it is not."""
     if lever.mode not in (Mode.PROTECT, Mode.AUTO):
         return False, None
     renewed = lever.expiry > 0 and final != neutral(lever)

@@ -27,6 +27,8 @@ from controller.run.ledger import LedgerError, kinds, ledger_files
 from controller.run.loop import ControlLoop
 from controller.run.samepool import same_pool
 
+_REAL = frozenset({"live", "by_hand"})  # modes whose writes reach targets
+
 log = structlog.get_logger("governor.resume")
 Plain = Mapping[str, Any]
 
@@ -94,7 +96,7 @@ def _take(loop: ControlLoop, found: _Found, head: Plain) -> None:
         _take_memory(loop, found.states, head)
     loop.hands.positions = {known[name]: value for name, value in found.values.items() if name in known}
     loop.knows(loop.hands.positions)
-    if head.get("mode") == loop.parts.mode == "live":
+    if {head.get("mode"), loop.parts.mode} <= _REAL:
         loop.hands.must_verify([_decision(plain) for name, plain in found.open.items() if name in known])
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core import group, guards
-from controller.core.guards import GuardState
+from controller.core.guard_state import GuardState
 from controller.core.model import Decision, Lever, Mode, Scope, Target
 from controller.core.rules import PoolRules
 from controller.core.why import Why

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core import guards
+from controller.core.case import Case
 from controller.core.guard_state import GuardState, observe
 from controller.core.model import Lever, Mode, Outcome, Pending, Phase, Scope, TargetState
 from controller.core.ports import Limits
@@ -17,7 +18,7 @@ from controller.core.why import Why
 from tests.support.cases import NOW, RULES, bad, but, case, estimate, healthy
 
 
-def run(made: guards.Case, wish: float) -> tuple[float, Why | None]:
+def run(made: Case, wish: float) -> tuple[float, Why | None]:
     value, steps, _ = guards.run(made, wish)
     return value, steps[-1].why if steps else None
 
