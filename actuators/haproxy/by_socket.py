@@ -199,18 +199,13 @@ class BySocket:
         return look(cli, self._config.map, expires=self._config.expires)
 
     def _moved(self, view: View, decisions: Sequence[Decision], now: float) -> Target | None:
-        """A target that stands neither where the decision found it, nor where it leads, nor where we knew it."""
+        """A target that stands neither where the decision found it nor where it leads."""
         for decision in decisions:
-            if decision.current is None or decision.target not in self._memory:
-                continue
             try:
-                held = self._reader.value(decision.target, view, now, self._memory.value(decision.target))
+                stands = [self._reader.value(decision.target, view, now, v) for v in (decision.current, decision.final)]
             except LookupError:
                 continue
-            known = (decision.current, decision.final, self._memory.value(decision.target))
-            if view.process == self._process and not any(
-                value is not None and abs(held - value) < 1e-9 for value in known
-            ):
+            if decision.current is not None and decision.current != stands[0] and decision.final != stands[1]:
                 return decision.target
         return None
 

@@ -83,8 +83,9 @@ class Names:
 
 
 def weight_of(percent: int, initial: int) -> int:
-    """HAProxy's weight for a share of the initial one; a share that is not 0 never rounds to nothing."""
-    return max(1, (initial * percent + 50) // 100) if percent > 0 else 0
+    """HAProxy's weight for a share of the initial one, cut as HAProxy cuts; but a share that is not 0 never becomes
+    nothing."""
+    return max(1, initial * percent // 100) if percent > 0 else 0
 
 
 def rest(target: Target) -> float:

@@ -141,9 +141,13 @@ def commands(decision: Decision, todo: Orders, reader: Reader, view: View, now: 
 
 def _weigh(server: Server, share: int) -> tuple[str, ...]:
     """A drain keeps what is in flight. The weight is set before the server is let back, so that it comes back slowly;
-    the one of a server that goes out stays, so that nothing else is to be remembered."""
+    the one of a server that goes out stays, so that nothing else is to be remembered. To repeat the limit of one that
+    comes back makes HAProxy look at its queue: requests that wait there would wait on until another one ends."""
     name, weight = backend_of(server), weight_of(share, server.initial)
     if share == 0:
         return () if server.out else (f"set server {name} state drain",)
     lines = () if server.weight == weight else (f"set server {name} weight {weight}",)
-    return (*lines, f"set server {name} state ready") if server.out else lines
+    if not server.out:
+        return lines
+    queue = (f"set maxconn server {name} {server.maxconn}",) if server.maxconn else ()
+    return (*lines, f"set server {name} state ready", *queue)

@@ -100,7 +100,7 @@ class Proxy:
 
     def entries(self) -> dict[str, str]:
         lines = self.cli(f"show map {self.map}")[0].splitlines()
-        return dict(line.split(" ")[1:3] for line in lines)  # type: ignore[misc]
+        return dict(line.split(" ")[1:3] for line in lines)
 
     def traffic(self, count: int, **headers: str) -> Counter[str]:
         """Answers by engine, or by status where none answered: requests one after the other on one connection."""
@@ -183,8 +183,7 @@ class Wire:
     def _connection(self, client: socket.socket) -> None:
         fate = self.next.pop(0) if self.next else ""
         try:
-            if fate == "garbage":
-                client.recv(1 << 16)
+            while fate == "garbage" and client.recv(1 << 16):
                 client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n<html>\n> ")
             if fate == "hang":
                 return  # kept open, says nothing

@@ -33,43 +33,51 @@ local function weigh(server, share)
     server:set_drain()
     return
   end
-  server:set_weight(tostring(math.max(1, math.floor((server:get_initial_weight() * share + 50) / 100))))
+  server:set_weight(share .. "%")
   server:set_ready()
+end
+
+local function look(now)
+  for backend, proxy in pairs(core.backends) do
+    local gate = backend .. "/admission/concurrency"
+    local ended = over(gate, now)
+    for name, server in pairs(proxy.servers) do
+      local id = backend .. "/" .. name
+      if limits[id] == nil then
+        limits[id] = server:get_maxconn()
+      end
+      if ended then
+        server:set_maxconn(limits[id])
+      end
+      local weight, breaker = backend .. "/weight/" .. name, backend .. "/breaker/" .. name
+      local gone = {}
+      for _, key in ipairs({ weight, breaker }) do
+        if over(key, now) then
+          gone[#gone + 1] = key
+        end
+      end
+      if #gone > 0 then
+        weigh(server, math.min(percent(weight, now), percent(breaker, now)))
+        for _, key in ipairs(gone) do
+          forget(key)
+        end
+      end
+    end
+    if ended then
+      forget(gate)
+    end
+  end
 end
 
 core.register_task(function()
   while true do
     local now = core.now().sec
-    for backend, proxy in pairs(core.backends) do
-      local gate = backend .. "/admission/concurrency"
-      local ended = over(gate, now)
-      for name, server in pairs(proxy.servers) do
-        local id = backend .. "/" .. name
-        if limits[id] == nil then
-          limits[id] = server:get_maxconn()
-        end
-        if ended then
-          server:set_maxconn(limits[id])
-        end
-        local weight, breaker = backend .. "/weight/" .. name, backend .. "/breaker/" .. name
-        local gone = {}
-        for _, key in ipairs({ weight, breaker }) do
-          if over(key, now) then
-            gone[#gone + 1] = key
-          end
-        end
-        if #gone > 0 then
-          weigh(server, math.min(percent(weight, now), percent(breaker, now)))
-          for _, key in ipairs(gone) do
-            forget(key)
-          end
-        end
-      end
-      if ended then
-        forget(gate)
-      end
+    local fine, words = pcall(look, now)
+    if fine then
+      last = now
+    else
+      core.Alert("governor: " .. tostring(words))
     end
-    last = now
     core.msleep(250)
   end
 end)

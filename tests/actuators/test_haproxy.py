@@ -1,0 +1,540 @@
+"""Disasters of moving a real HAProxy by its socket: what traffic does, and what is left when something breaks."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actuators.haproxy import HAProxy, HAProxyConfig, HAProxyPool
+from controller.core.model import Decision, Drift, Lever, Outcome, Target
+from controller.core.ports import Binding
+from tests.support.decisions import decide
+from tests.support.haproxy import Proxy, Wire, free_port, haproxy, until, wire
+
+NOW = 1_704_067_800.0
+R1, R2, R3 = (Target("chat", Lever.WEIGHT, f"r{n}") for n in (1, 2, 3))
+B1, B2, B3 = (Target("chat", Lever.BREAKER, f"r{n}") for n in (1, 2, 3))
+GATE = Target("chat", Lever.ADMISSION, "concurrency")
+ACME, OTHER = Target("chat", Lever.TENANT_CAP, "acme"), Target("chat", Lever.TENANT_CAP, "other")
+SMALL = Target("chat", Lever.DOWNGRADE, "small")
+BINDING = Binding((GATE, ACME, OTHER, SMALL), scopes=(("chat", Lever.WEIGHT), ("chat", Lever.BREAKER)))
+POOL = HAProxyPool("chat", tokens_per_request=10.0)  # in the window of 10 s: as many requests as tokens/s
+NO_LIMIT = 1e12
+MORE = """
+backend fixed
+  balance static-rr
+  server f1 127.0.0.1:9 weight 100
+  server f2 127.0.0.1:9 weight 100
+backend asking
+  server q1 127.0.0.1:9 weight 10 agent-check agent-port 9
+backend blind
+  balance first
+  server b1 127.0.0.1:9 weight 0
+"""
+
+
+class SlowEngine:
+    """An engine that holds every request until it is let go, and then answers in full."""
+
+    def __init__(self) -> None:
+        self.got, self._go = 0, threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.place = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def let_go(self) -> None:
+        self._go.set()
+
+    def close(self) -> None:
+        self._go.set()
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                wire, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(wire,), daemon=True).start()
+
+    def _answer(self, wire: socket.socket) -> None:
+        with wire:
+            wire.recv(1 << 16)
+            self.got += 1
+            wire.sendall(b"HTTP/1.1 200 OK\r\nX-Engine: slow\r\nContent-Length: 4\r\nConnection: close\r\n\r\nto")
+            self._go.wait(10)
+            wire.sendall(b"ld")
+
+
+class Client:
+    """One request in a thread of its own; `text` is all that came of it."""
+
+    def __init__(self, port: int) -> None:
+        self.text = b""
+        self._port = port
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        with socket.create_connection(("127.0.0.1", self._port), 10.0) as wire:
+            wire.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            while part := wire.recv(1 << 16):
+                self.text += part
+
+    def whole(self) -> bool:
+        self._thread.join(10)
+        return self.text.endswith(b"told")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with haproxy(tmp_path_factory.mktemp("haproxy"), more=MORE) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxy(running: Proxy) -> Proxy:
+    """As configured: nothing in the map, all in rotation, no limit."""
+    names = ("chat/r1", "chat/r2", "chat/r3", "fixed/f1", "fixed/f2")
+    running.cli(f"clear map {running.map}", *(f"set server {name} state ready" for name in names))
+    running.cli(*(f"set server {name} weight 100%" for name in names))
+    running.cli(*(f"set maxconn server {name} 0" for name in names))
+    return running
+
+
+@pytest.fixture
+def tap(proxy: Proxy) -> Iterator[Wire]:
+    with wire(proxy) as one:
+        yield one
+    (proxy.folder / "wire.sock").unlink()
+
+
+def hands(proxy: Proxy, binding: Binding = BINDING, **more: Any) -> HAProxy:
+    values: dict[str, Any] = {"pools": {"chat": POOL}, "socket": str(proxy.socket), "map": str(proxy.map)} | more
+    return HAProxy(HAProxyConfig(**values), binding)
+
+
+def outcomes(applied: Any) -> dict[Target, Outcome]:
+    return {one.target: one.outcome for one in applied}
+
+
+def done(one: HAProxy, *decisions: Decision, now: float = NOW) -> None:
+    applied = one.apply(decisions, now)
+    assert set(outcomes(applied).values()) == {Outcome.DONE}, applied
+
+
+# --- traffic follows -----------------------------------------------------------------------------------------------
+
+
+def test_traffic_follows_the_weights_within_a_point(proxy: Proxy) -> None:
+    done(hands(proxy), decide(R1, 1, 1), decide(R2, 1, 0.5), decide(R3, 1, 0.25))
+    seen = proxy.traffic(1400)
+    for engine, share in (("R1", 4 / 7), ("R2", 2 / 7), ("R3", 1 / 7)):
+        assert abs(seen[engine] / 1400 - share) < 0.01, seen
+
+
+def test_weight_and_breaker_meet_at_the_lesser_and_never_at_the_product(proxy: Proxy) -> None:
+    one = hands(proxy)
+    done(one, decide(R1, 1, 0.5), decide(B1, 1, 0.25))
+    assert proxy.share("chat/r1") == 0.25
+    states = one.read([R1, B1, B2], NOW)
+    assert [states[t].accepted for t in (R1, B1, B2)] == [0.5, 0.25, 1.0]
+    done(one, decide(B1, 0.25, 1))
+    assert proxy.share("chat/r1") == 0.5
+    assert {t: s.accepted for t, s in hands(proxy).read([R1, B1], NOW).items()} == {R1: 0.5, B1: 1.0}
+
+
+def test_a_breaker_takes_a_replica_out_and_lets_a_probe_through(proxy: Proxy) -> None:
+    one = hands(proxy)
+    done(one, decide(B1, 1, 0))
+    assert proxy.traffic(100)["R1"] == 0
+    done(one, decide(B1, 0, 0.05))
+    assert 0 < proxy.traffic(410)["R1"] <= 15
+
+
+def test_downgraded_requests_are_the_share_of_those_that_consent(proxy: Proxy) -> None:
+    done(hands(proxy), decide(SMALL, 0, 0.3))
+    count, share = 5000, 0.3
+    seen = proxy.traffic(count, x_consents_to_downgrade="yes")["SMALL"]
+    assert abs(seen - count * share) < 3 * (count * share * (1 - share)) ** 0.5
+    assert proxy.traffic(200)["SMALL"] == 0
+
+
+def test_a_tenant_gets_its_cap_and_others_all_and_a_raised_cap_helps_at_once(proxy: Proxy) -> None:
+    one = hands(proxy)
+    done(one, decide(ACME, NO_LIMIT, 20))
+    first = proxy.traffic(60, x_tenant="acme")
+    assert 20 <= 60 - first["429"] <= 22  # the window may turn meanwhile
+    assert proxy.traffic(60, x_tenant="other")["429"] == 0
+    assert proxy.traffic(60)["429"] == 0
+    done(one, decide(ACME, 20, 40))
+    assert 18 <= 60 - proxy.traffic(60, x_tenant="acme")["429"] <= 22, "those that were refused were counted too"
+    done(one, decide(ACME, 40, 0))
+    assert proxy.traffic(10, x_tenant="acme")["429"] == 10
+
+
+def test_a_cap_is_told_in_tokens_and_counted_in_requests(proxy: Proxy) -> None:
+    pools = {"chat": replace(POOL, tokens_per_request=700.0)}
+    one = hands(proxy, pools=pools)
+    done(one, decide(ACME, NO_LIMIT, 1000))
+    assert proxy.entries()["chat/tenant_cap/acme"] == "14"  # 1,000 tokens/s · 10 s / 700 tokens, never rounded up
+    assert one.read([ACME], NOW)[ACME].accepted == 1000
+    assert hands(proxy, pools=pools).read([ACME], NOW)[ACME].accepted == 980
+    done(one, decide(ACME, 1000, 5))
+    assert proxy.entries()["chat/tenant_cap/acme"] == "1", "a small cap became a ban"
+
+
+# --- nothing in flight dies ----------------------------------------------------------------------------------------
+
+
+def test_what_is_in_flight_outlives_a_weight_a_drain_and_a_limit(tmp_path: Path) -> None:
+    engine = SlowEngine()
+    with haproxy(tmp_path, R1=engine.place) as proxy:
+        one = hands(proxy)
+        done(one, decide(B2, 1, 0), decide(B3, 1, 0))
+        clients = [Client(proxy.port) for _ in range(3)]
+        until(lambda: engine.got == 3)
+        done(one, decide(R1, 1, 0.1), decide(GATE, NO_LIMIT, 3))
+        waits = Client(proxy.port)
+        done(one, decide(B2, 0, 1), decide(B1, 1, 0))
+        assert proxy.traffic(20) == {"R2": 20}
+        until(lambda: b"R2" in waits.text, 2.0)  # it waited for r1, and is not left to wait for it
+        engine.let_go()
+        assert all(client.whole() for client in clients)
+    engine.close()
+
+
+def test_a_limit_makes_the_next_request_wait_and_not_fail(tmp_path: Path) -> None:
+    engine = SlowEngine()
+    with haproxy(tmp_path, R1=engine.place) as proxy:
+        one = hands(proxy)
+        done(one, decide(B2, 1, 0), decide(B3, 1, 0), decide(GATE, NO_LIMIT, 1))
+        first = Client(proxy.port)
+        until(lambda: engine.got == 1)
+        second = Client(proxy.port)
+        until(lambda: "chat,BACKEND,1," in proxy.cli("show stat")[0])
+        assert engine.got == 1
+        engine.let_go()
+        assert first.whole()
+        assert second.whole()
+        assert one.read([GATE], NOW)[GATE].accepted == 1
+    engine.close()
+
+
+# --- what a batch is -----------------------------------------------------------------------------------------------
+
+
+def test_caps_and_shares_of_a_batch_come_together_or_not_at_all(proxy: Proxy, tap: Wire) -> None:
+    one = hands(proxy, socket=str(tap.path), timeout=0.5)
+    decisions = [decide(ACME, NO_LIMIT, 20), decide(OTHER, NO_LIMIT, 30), decide(SMALL, 0, 0.5)]
+    for words in ("prepare map", "add map"):
+        tap.next.append(("stop", words))
+        assert set(outcomes(one.apply(decisions, NOW)).values()) == {Outcome.FAILED}
+        assert proxy.entries() == {}
+    tap.next.append(("stop", "commit map"))
+    assert set(outcomes(one.apply(decisions, NOW)).values()) == {Outcome.UNKNOWN}
+    assert set(outcomes(one.verify(decisions, NOW)).values()) == {Outcome.FAILED}
+    assert proxy.entries() == {}
+    done(one, *decisions)
+    assert one.read([ACME, OTHER, SMALL], NOW)[OTHER].accepted == 30
+
+
+def test_entries_of_others_in_the_map_stay(proxy: Proxy) -> None:
+    proxy.cli(*(f"add map {proxy.map} key-{n} {n}" for n in range(800)))  # more than one command can carry
+    done(hands(proxy), decide(ACME, NO_LIMIT, 20))
+    entries = proxy.entries()
+    assert (entries["key-799"], entries["chat/tenant_cap/acme"], len(entries)) == ("799", "20", 802)
+
+
+def test_a_command_that_fails_neither_stops_nor_undoes_the_others(proxy: Proxy) -> None:
+    fixed = Target("fixed", Lever.WEIGHT, "f1")
+    one = hands(
+        proxy,
+        Binding((), scopes=(("chat", Lever.WEIGHT), ("fixed", Lever.WEIGHT))),
+        pools={"chat": POOL, "fixed": HAProxyPool("fixed")},
+    )
+    nobody = Target("chat", Lever.WEIGHT, "r9")
+    applied = one.apply([decide(R1, 1, 0.5), decide(fixed, 1, 0.5), decide(nobody, 1, 0.5), decide(R3, 1, 0.4)], NOW)
+    assert outcomes(applied) == {
+        R1: Outcome.DONE, fixed: Outcome.REFUSED, nobody: Outcome.REFUSED, R3: Outcome.DONE,
+    }  # fmt: skip
+    said = {a.target: a.detail for a in applied}
+    assert "static LB algorithm" in said[fixed]
+    assert "has no server for r9" in said[nobody]
+    assert one.read([fixed], NOW)[fixed].accepted == 1.0
+
+
+def test_the_last_server_is_not_taken_out(proxy: Proxy) -> None:
+    one = hands(proxy)
+    batch = [decide(B1, 1, 0), decide(B2, 1, 0), decide(B3, 1, 0), decide(SMALL, 0, 0.5)]
+    got = outcomes(one.apply(batch, NOW))
+    assert [got[t] for t in (B1, B2, B3, SMALL)] == [Outcome.REFUSED] * 3 + [Outcome.DONE]
+    done(one, decide(B1, 1, 0), decide(B2, 1, 0))
+    assert outcomes(one.apply([decide(B3, 1, 0)], NOW)) == {B3: Outcome.REFUSED}
+    assert proxy.traffic(20) == {"R3": 20}
+
+
+def test_a_tenant_whose_name_would_end_the_key_is_refused(proxy: Proxy) -> None:
+    evil = Target("chat", Lever.TENANT_CAP, "acme 5\nchat/downgrade/small 100")
+    one = hands(proxy, Binding((evil,)))
+    assert outcomes(one.apply([decide(evil, NO_LIMIT, 20)], NOW)) == {evil: Outcome.REFUSED}
+    assert "cannot be a key" in one.read([evil], NOW)[evil].error
+    assert proxy.entries() == {}
+
+
+def test_replicas_are_found_by_address_and_by_mapping(proxy: Proxy) -> None:
+    place, pod = Target("chat", Lever.WEIGHT, proxy.engines["R1"]), Target("chat", Lever.WEIGHT, "pod-7")
+    pools = {"chat": HAProxyPool("chat", by="address", servers={"pod-7": "r2"})}
+    done(hands(proxy, pools=pools), decide(place, 1, 0.5), decide(pod, 1, 0.4))
+    assert (proxy.share("chat/r1"), proxy.share("chat/r2")) == (0.5, 0.4)
+
+
+def test_a_limit_of_prompt_lengths_is_refused_and_not_forgotten(proxy: Proxy) -> None:
+    longest = Target("chat", Lever.ADMISSION, "longest_prompt")
+    one = hands(proxy, Binding((longest,)))
+    assert outcomes(one.apply([decide(longest, 1e6, 4000)], NOW)) == {longest: Outcome.REFUSED}
+    assert "setpoints: [concurrency]" in one.read([longest], NOW)[longest].error
+
+
+# --- expiry --------------------------------------------------------------------------------------------------------
+
+
+def test_every_value_ends_in_time_when_every_governor_is_dead(proxy: Proxy) -> None:
+    one, ends = hands(proxy, expires=True), time.time() + 1
+    values = [(R1, 1, 0.5), (B1, 1, 0.05), (B2, 1, 0), (GATE, NO_LIMIT, 9), (ACME, NO_LIMIT, 0), (SMALL, 0, 1)]
+    lasting = decide(R1, 1, 0.5)
+    done(one, lasting, *(replace(decide(*value), until=ends) for value in values[1:]), now=time.time())
+    one.close()
+    assert (proxy.share("chat/r1"), proxy.share("chat/r2"), proxy.limit("chat/r3")) == (0.05, 0.0, 9)
+    assert proxy.traffic(5, x_tenant="acme") == {"429": 5}
+    assert proxy.traffic(5, x_consents_to_downgrade="yes") == {"SMALL": 5}
+    until(lambda: proxy.share("chat/r2") == 1.0 and proxy.limit("chat/r3") == 0)
+    assert time.time() >= ends
+    assert proxy.share("chat/r1") == 0.5, "the weight was to last"
+    until(lambda: time.time() > ends + 1)
+    assert proxy.traffic(5, x_tenant="acme")["429"] == 0
+    assert proxy.traffic(5, x_consents_to_downgrade="yes")["SMALL"] == 0
+    states = hands(proxy, expires=True).read([t for t, _, _ in values], time.time())
+    assert [states[t].accepted for t, _, _ in values] == [0.5, 1, 1, NO_LIMIT, NO_LIMIT, 0]
+
+
+def test_what_ended_in_time_is_no_foreign_write(proxy: Proxy) -> None:
+    one, now = hands(proxy, expires=True), time.time()
+    done(
+        one, replace(decide(B1, 1, 0.05), until=now + 0.5), replace(decide(ACME, NO_LIMIT, 9), until=now + 0.5), now=now
+    )
+    until(lambda: proxy.share("chat/r1") == 1.0)
+    states = one.read([B1, ACME], now + 2)
+    assert {t: (s.accepted, s.foreign_writer, s.drift) for t, s in states.items()} == {
+        B1: (1.0, "", None), ACME: (NO_LIMIT, "", None),
+    }  # fmt: skip
+
+
+def test_a_renewed_value_lasts(proxy: Proxy) -> None:
+    one, now = hands(proxy, expires=True), time.time()
+    done(one, replace(decide(B1, 1, 0.05), until=now + 1), now=now)
+    done(one, replace(decide(B1, 0.05, 0.05), until=now + 900), now=now)
+    assert proxy.entries()["chat/breaker/r1@until"] == f"{-(-now // 1) + 900:.0f}"
+    done(one, decide(B1, 0.05, 1), now=now)
+    assert "chat/breaker/r1@until" not in proxy.entries()
+
+
+def test_without_the_watchdog_nothing_is_latched_that_was_to_end(tmp_path: Path) -> None:
+    """A claim of expiry that nobody keeps would leave replicas out for ever."""
+    nothing = tmp_path / "nothing.lua"
+    nothing.write_text("-- forgot to copy it\n")
+    with haproxy(tmp_path, GOVERNOR_LUA=str(nothing)) as proxy:
+        one = hands(proxy, expires=True)
+        (applied,) = one.apply([replace(decide(B1, 1, 0), until=NOW + 60)], NOW)
+        assert (applied.outcome, "expiry.lua does not run" in applied.detail) == (Outcome.REFUSED, True)
+        assert proxy.share("chat/r1") == 1.0
+        assert "error: expires is true and expiry.lua is not loaded" in said(one)
+        done(one, replace(decide(B1, 1, 1), until=NOW + 60), replace(decide(SMALL, 0, 0.5), until=NOW + 60))
+
+
+# --- the matrix ----------------------------------------------------------------------------------------------------
+
+Trouble = Callable[[Proxy, Wire], object]
+# What happens, what is said of the write, and what HAProxy then stands at: old or new.
+MATRIX: dict[str, tuple[Trouble, Outcome, str, str]] = {
+    "down": (lambda p, w: w.next.append("refuse"), Outcome.FAILED, "old", "HAProxy's socket"),
+    "slow": (lambda p, w: w.next.append("hang"), Outcome.FAILED, "old", "no answer within 0.3 s"),
+    "garbage answer": (lambda p, w: w.next.append("garbage"), Outcome.FAILED, "old", "no HAProxy"),
+    "wrong credentials": (lambda p, w: w.next.append("user"), Outcome.REFUSED, "old", "Permission denied"),
+    "Governor killed before the write": (
+        lambda p, w: w.next.append(("stop", "set server")), Outcome.UNKNOWN, "old", "the connection ended",
+    ),
+    "Governor killed between write and acknowledgement": (
+        lambda p, w: w.next.append(("lose", "set server")), Outcome.UNKNOWN, "new", "the connection ended",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trouble", MATRIX)
+def test_whatever_breaks_is_told_apart_and_a_new_governor_finds_the_truth(
+    proxy: Proxy, tap: Wire, trouble: str
+) -> None:
+    breaks, outcome, stands, words = MATRIX[trouble]
+    one = hands(proxy, socket=str(tap.path), timeout=0.3)
+    one.read([R1], NOW)
+    breaks(proxy, tap)
+    decision = decide(R1, 1, 0.5)
+    (applied,) = one.apply([decision], NOW)
+    assert (applied.outcome, words in applied.detail) == (outcome, True), applied
+    share = 1.0 if stands == "old" else 0.5
+    assert proxy.share("chat/r1") == share
+    heir = hands(proxy, socket=str(tap.path))
+    writes = tap.writes
+    (verified,) = heir.verify([decision], NOW)
+    assert verified.outcome is (Outcome.DONE if stands == "new" else Outcome.FAILED)
+    assert tap.writes == writes
+    assert heir.read([R1], NOW)[R1].accepted == share
+    done(heir, decide(R1, share, 0.5))
+    assert proxy.share("chat/r1") == 0.5
+
+
+def test_nobody_at_the_socket_is_a_failure_and_told_at_reading(proxy: Proxy) -> None:
+    one = hands(proxy, socket=str(proxy.folder / "nowhere.sock"))
+    (applied,) = one.apply([decide(R1, 1, 0.5)], NOW)
+    assert (applied.outcome, "No such file" in applied.detail) == (Outcome.FAILED, True)
+    assert "No such file" in one.read([R1], NOW)[R1].error
+
+
+def test_half_of_a_batch_is_told_half_by_half(proxy: Proxy, tap: Wire) -> None:
+    one = hands(proxy, socket=str(tap.path), timeout=0.5)
+    tap.next.append(("lose", "set server chat/r2"))
+    decisions = [decide(R1, 1, 0.5), decide(R2, 1, 0.5), decide(R3, 1, 0.5)]
+    got = outcomes(one.apply(decisions, NOW))
+    assert [got[t] for t in (R1, R2, R3)] == [Outcome.UNKNOWN, Outcome.UNKNOWN, Outcome.FAILED]
+    assert [outcomes(one.verify(decisions, NOW))[t] for t in (R1, R2, R3)] == [
+        Outcome.DONE, Outcome.DONE, Outcome.FAILED,
+    ]  # fmt: skip
+
+
+def test_a_foreign_writer_is_yielded_to_and_not_fought(proxy: Proxy) -> None:
+    one = hands(proxy)
+    one.read([R1, B1], NOW)
+    done(one, decide(R1, 1, 0.8))
+    proxy.cli("set server chat/r1 state maint")  # somebody mends the machine
+    states = one.read([R1, B1], NOW + 15)
+    assert (states[R1].accepted, states[R1].drift) == (0.0, Drift.FOREIGN)
+    assert (states[B1].accepted, states[B1].foreign_writer) == (1.0, "")
+    (applied,) = one.apply([decide(R1, 0.8, 0.9)], NOW + 15)  # decided before it was seen
+    assert proxy.share("chat/r1") == 0.0
+    assert (applied.outcome, "was changed" in applied.detail) == (Outcome.FAILED, True)
+
+
+def test_a_breaker_that_moves_does_not_take_a_foreign_weight_back(proxy: Proxy) -> None:
+    one = hands(proxy)
+    done(one, decide(R1, 1, 0.8))
+    proxy.cli("set server chat/r1 weight 40")
+    assert one.read([R1], NOW)[R1].accepted == 0.4
+    done(one, decide(B1, 1, 0.25))
+    done(one, decide(B1, 0.25, 1))
+    assert proxy.share("chat/r1") == 0.4
+
+
+# --- restarts ------------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_that_forgot_is_told_from_somebody_elses_hand(tmp_path: Path) -> None:
+    with haproxy(tmp_path) as proxy:
+        one = hands(proxy)
+        one.read([R1, ACME], NOW)
+        done(one, decide(R1, 1, 0.5), decide(ACME, NO_LIMIT, 20))
+        proxy.restart()
+        states = one.read([R1, ACME], NOW + 15)
+        assert {t: (s.accepted, s.foreign_writer, s.drift) for t, s in states.items()} == {
+            R1: (1.0, "", Drift.RESTARTED), ACME: (NO_LIMIT, "", Drift.RESTARTED),
+        }  # fmt: skip
+        done(one, decide(R1, 1, 0.5), decide(ACME, NO_LIMIT, 20))
+
+
+def test_what_is_kept_in_files_outlives_a_restart(tmp_path: Path) -> None:
+    with haproxy(tmp_path) as proxy:
+        files: dict[str, Any] = {"map_file": str(proxy.map), "state_file": str(proxy.state)}
+        one = hands(proxy, **files)
+        done(one, decide(R1, 1, 0.5), decide(B2, 1, 0), decide(ACME, NO_LIMIT, 20))
+        proxy.restart()
+        states = one.read([R1, B2, ACME], NOW + 15)
+        assert {t: (s.accepted, s.drift) for t, s in states.items()} == {
+            R1: (0.5, None), B2: (0.0, None), ACME: (20.0, None),
+        }  # fmt: skip
+        old = proxy.map.read_text()
+        done(one, decide(ACME, 20, 40))
+        proxy.map.write_text(old)  # of a backup
+        proxy.restart()
+        state = one.read([ACME], NOW + 30)[ACME]
+        assert (state.accepted, state.drift, state.foreign_writer) == (20.0, Drift.STALE, "")
+
+
+@pytest.mark.parametrize("which", ["map_file", "state_file"])
+def test_a_full_disk_keeps_nothing_from_taking_effect_and_is_said(proxy: Proxy, tmp_path: Path, which: str) -> None:
+    one = hands(proxy, BINDING, **{which: str(tmp_path / "nowhere" / "file")})
+    (applied,) = one.apply([decide(R1, 1, 0.5)], NOW)
+    assert (applied.outcome, "lost when HAProxy restarts" in applied.detail) == (Outcome.DONE, True)
+    assert proxy.share("chat/r1") == 0.5
+
+
+# --- the doctor ----------------------------------------------------------------------------------------------------
+
+
+def said(one: HAProxy) -> str:
+    return "\n".join(f"{f.level}: {f.text}" for f in one.diagnose(NOW))
+
+
+def test_the_doctor_finds_what_will_hurt_and_writes_nothing(proxy: Proxy, tap: Wire) -> None:
+    pools = {name: HAProxyPool(name) for name in ("chat", "fixed", "asking", "blind", "nowhere")}
+    pools["chat"] = HAProxyPool("chat", servers={"pod-1": "r7"})
+    binding = Binding((), scopes=tuple((name, Lever.WEIGHT) for name in (*pools, "stranger")))
+    words = said(hands(proxy, binding, pools=pools, socket=str(tap.path)))
+    for part in (
+        "error: `balance static-rr` of backend fixed", "error: server asking/q1 has an agent-check",
+        "warning: server asking/q1 has weight 10", "error: server blind/b1 has weight 0",
+        "error: `balance first` of backend blind", "error: HAProxy has no backend nowhere",
+        "error: pools.stranger is missing", "error: pools.chat.servers.pod-1: backend chat has no server r7",
+        "info: without map_file and state_file",
+    ):  # fmt: skip
+        assert part in words
+    assert tap.writes == 0
+    tap.next.append("user")
+    assert "error: the socket has level user" in said(hands(proxy, socket=str(tap.path)))
+    tap.next.append("refuse")
+    assert "see that HAProxy runs" in said(hands(proxy, socket=str(tap.path)))
+
+
+def test_an_agent_check_would_undo_the_socket_so_both_are_refused(proxy: Proxy) -> None:
+    asking = Target("asking", Lever.WEIGHT, "q1")
+    one = hands(proxy, Binding((), scopes=(("asking", Lever.WEIGHT),)), pools={"asking": HAProxyPool("asking")})
+    (applied,) = one.apply([decide(asking, 1, 0.5)], NOW)
+    assert (applied.outcome, "agent-check" in applied.detail) == (Outcome.REFUSED, True)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"socket": "10.0.0.7:9999"}, "asks for no password"),
+        ({"socket": "admin.sock"}, "is no host:port"),
+        ({"map": ""}, "map: is missing"),
+        ({"mode": "agent"}, "listen: is missing"),
+        ({"mode": "agent", "listen": "9777"}, "is no host:port"),
+        ({"map_file": "governor.map"}, "map_file: is relative"),
+        ({"pools": {"a": HAProxyPool("chat"), "b": HAProxyPool("chat")}}, "two share a backend"),
+    ],
+)
+def test_an_unusable_config_is_refused_before_it_matters(config: dict[str, Any], message: str) -> None:
+    values: dict[str, Any] = {"pools": {"chat": POOL}, "socket": "/run/h.sock", "map": "/etc/h.map"} | config
+    with pytest.raises(ValueError, match=message):
+        HAProxyConfig(**values)
+
+
+def test_a_socket_on_loopback_serves_as_well(tmp_path: Path) -> None:
+    port = free_port()
+    with haproxy(tmp_path, more=f"global\n  stats socket 127.0.0.1:{port} level admin\n") as proxy:
+        done(hands(proxy, socket=f"127.0.0.1:{port}"), decide(R1, 1, 0.5))
+        assert proxy.share("chat/r1") == 0.5
