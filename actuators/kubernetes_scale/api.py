@@ -187,9 +187,14 @@ class Cluster:
                 return ()
             raise
 
-    def _list(self, group: str, version: str, namespace: str, plural: str) -> Sequence[Json]:
-        what = f"{plural} in {namespace}"
-        return _items(self._get(what, self._objects.list_namespaced_custom_object, group, version, namespace, plural))
+    def slices(self, namespace: str, service: str) -> Sequence[Json]:
+        """The EndpointSlices of a service."""
+        selector = f"kubernetes.io/service-name={service}"
+        return self._list("discovery.k8s.io", "v1", namespace, "endpointslices", label_selector=selector)
+
+    def _list(self, group: str, version: str, namespace: str, plural: str, **query: str) -> Sequence[Json]:
+        what, ask = f"{plural} in {namespace}", self._objects.list_namespaced_custom_object
+        return _items(self._get(what, ask, group, version, namespace, plural, **query))
 
     def plural(self, group: str, version: str, kind: str) -> str:
         """The resource name of a kind that has a scale subresource, from the discovery API."""

@@ -1,0 +1,242 @@
+"""Moves weights, breakers, gates, downgrades and tenants' caps of a fleet of Envoys."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from actuators.batch import invalid, reject, wanted
+from actuators.endpoints import Endpoint, is_ip
+from actuators.envoy.admin import Admin
+from actuators.envoy.book import Book, Entry, neutral
+from actuators.envoy.checks import PER_ENDPOINT, capabilities, check, refused
+from actuators.envoy.config import EnvoyConfig, Files
+from actuators.envoy.doctor import findings
+from actuators.envoy.files import FilesTransport
+from actuators.envoy.hub import Hub
+from actuators.envoy.look import Look
+from actuators.envoy.publisher import Publisher
+from actuators.envoy.resources import Key, carrier
+from actuators.envoy.server import GrpcTransport
+from actuators.envoy.transport import Transport, Verdict
+from actuators.memory import Memory
+from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
+from controller.core.ports import ActuatorError, Binding, Capability, Finding
+
+
+class Envoy:
+    """All values of a batch are told together: what one Envoy takes, it takes whole for each kind of value."""
+
+    Config = EnvoyConfig
+
+    def __init__(self, config: EnvoyConfig, binding: Binding) -> None:
+        check(config, binding)
+        self._config, self._binding = config, binding
+        self._can = capabilities(config)
+        self._memory = Memory(config.yield_for)
+        self._admins = [Admin(url, config.timeout) for url in config.admin]
+        self._files: FilesTransport | None = None
+        self._hub: Hub | None = None
+        self._transport: Transport
+        if isinstance(config.transport, Files):
+            self._transport = self._files = FilesTransport(config.transport.folder, self._admins)
+        else:
+            self._hub = Hub(self._envoy_came_or_went)
+            self._transport = GrpcTransport(config.transport, self._hub)
+        self._publisher: Publisher | None = None
+        self._opening = threading.Lock()
+        self._first: float | None = None  # the tick of the first read
+        self._ours = self._files is not None
+
+    @classmethod
+    def describe(cls, config: EnvoyConfig | None = None) -> Mapping[Lever, Capability]:
+        return capabilities(config)
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
+        publisher = self._open()
+        publisher.refresh()
+        self._another_tick(now)
+        look = self._look(publisher)
+        states: dict[Target, TargetState] = {}
+        found: dict[Target, float] = {}
+        for target in targets:
+            seen = look.seen(target)
+            if seen.value is not None and not seen.assumed:
+                self._memory.saw(target, seen.value, now, seen.writer)
+                found[target] = seen.value
+            state = self._memory.state(target, seen.value, now, error=seen.error)
+            states[target] = replace(state, assumed=seen.assumed)
+        if self._files is not None or not self._ours:
+            self._adopt(publisher, found)
+        return states
+
+    def _open(self) -> Publisher:
+        with self._opening:
+            if self._publisher is None:
+                self._transport.open()
+                book = self._files.load() if self._files is not None else Book()
+                publisher = Publisher(self._config, self._transport, book)
+                publisher.begin(self._files.there if self._files is not None else None)
+                self._publisher = publisher
+            return self._publisher
+
+    def _another_tick(self, now: float) -> None:
+        """What is not neutral is sent at every tick, so after a whole one everything that is still wanted is known, and
+        replaces what a Governor before this one told."""
+        if self._first is None:
+            self._first = now
+        elif now != self._first:
+            self._take_over()
+
+    def _take_over(self) -> None:
+        self._ours = True
+        if self._hub is not None:
+            self._hub.take_over()
+
+    def _adopt(self, publisher: Publisher, found: Mapping[Target, float]) -> None:
+        """Values that somebody else set are told on beside ours, for a resource is told as a whole."""
+        book = publisher.book
+        strange = {target: Entry(value) for target, value in found.items() if value != book.value(target)}
+        if strange:
+            publisher.adopt(book.having(strange))
+
+    def _look(self, publisher: Publisher) -> Look:
+        def verdict(key: Key) -> Verdict:
+            return self._transport.verdicts((key,), 0.0)[key]
+
+        scene = publisher.scene()
+        return Look(self._config, scene, self._endpoint, verdict, self._admins, self._files, ours=self._ours)
+
+    def _endpoint(self, target: Target) -> Endpoint:
+        """Where a replica listens; raises ActuatorError."""
+        origin = self._publisher.origin(target.pool) if self._publisher is not None else None
+        found = origin.find(target.member) if origin is not None else None
+        if found is None:
+            problem = f" ({origin.problem})" if origin is not None and origin.problem else ""
+            raise ActuatorError(f"the endpoints of {target.pool} have no address of {target.member}{problem}")
+        if not is_ip(found.host):
+            raise ActuatorError(f"{found.host} of {target.member} is a name; Envoy takes addresses, so write its IP")
+        return found
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
+        problems = self._invalid(decisions)
+        if problems:
+            return reject(decisions, problems)
+        if not decisions:
+            return ()
+        publisher = self._open()
+        before = publisher.book
+        book = before.having({d.target: _entry(d, now) for d in decisions})
+        applied = self._out_of_reach(publisher, book, decisions)
+        left = [d for d in decisions if d.target not in applied]
+        if left:
+            publisher.want(before.having({d.target: _entry(d, now) for d in left}))
+            self._take_over()
+            applied.update(self._told(publisher, before, left, now))
+        return tuple(applied[d.target] for d in decisions)
+
+    def _invalid(self, decisions: Sequence[Decision]) -> dict[Target, str]:
+        problems: dict[Target, str] = {}
+        for lever in {d.target.lever for d in decisions}:
+            can, mine = self._can.get(lever), [d for d in decisions if d.target.lever is lever]
+            if can is None:
+                problems |= {d.target: "not a target of this actuator" for d in mine}
+            else:
+                problems |= invalid(mine, self._binding.owns, quantum=can.quantum, low=can.low, high=can.high)
+        return problems
+
+    def _out_of_reach(self, publisher: Publisher, book: Book, decisions: Sequence[Decision]) -> dict[Target, Applied]:
+        """Decisions that are not told, with why; each is a matter of its own pool or replica alone."""
+        out: dict[Target, Applied] = {}
+        unfit = refused(self._config, publisher.scene(), book, decisions)
+        look = self._look(publisher) if self._files is not None else None
+        for decision in decisions:
+            target = decision.target
+            try:
+                if target.lever in PER_ENDPOINT:
+                    self._endpoint(target)
+            except ActuatorError as error:
+                out[target] = Applied(target, Outcome.FAILED, str(error))
+                continue
+            seen = look.seen(target) if look is not None else None
+            if target in unfit:
+                out[target] = Applied(target, Outcome.REFUSED, unfit[target])
+            elif seen is not None and seen.error:
+                out[target] = Applied(target, Outcome.FAILED, seen.error)
+            elif seen is not None and seen.value not in (decision.current, decision.final):
+                out[target] = Applied(target, Outcome.FAILED, f"{target} was changed to {seen.value} by {seen.writer}")
+        return out
+
+    def _told(
+        self, publisher: Publisher, before: Book, decisions: Sequence[Decision], now: float
+    ) -> dict[Target, Applied]:
+        """What became of values that were told. Those that Envoy refused, or that nobody heard, are taken back, so that
+        an Envoy that comes later does not get them after all."""
+        carriers = {d.target: carrier(self._config, d.target) for d in decisions}
+        verdicts = self._transport.verdicts(set(carriers.values()), self._config.timeout)
+        applied: dict[Target, Applied] = {}
+        back: dict[Target, Entry | None] = {}
+        for decision in decisions:
+            target, verdict = decision.target, verdicts[carriers[decision.target]]
+            if verdict.outcome in (Outcome.REFUSED, Outcome.FAILED):
+                back[target] = before.get(target)
+            moved = verdict.outcome is Outcome.DONE and before.value(target) != wanted(decision)
+            self._memory.sent(target, wanted(decision), verdict.outcome, now, moved=moved)
+            applied[target] = Applied(target, verdict.outcome, verdict.detail)
+        if back:
+            publisher.want(publisher.book.without(back).having({t: e for t, e in back.items() if e is not None}))
+        if self._files is not None:
+            self._files.save(publisher.book)
+        return applied
+
+    # --- asking afterwards -----------------------------------------------------------------------------------------
+
+    def verify(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
+        if not decisions:
+            return ()
+        publisher = self._open()
+        look = self._look(publisher)
+        return tuple(self._verified(publisher, look, decision, now) for decision in decisions)
+
+    def _verified(self, publisher: Publisher, look: Look, decision: Decision, now: float) -> Applied:
+        target, value = decision.target, wanted(decision)
+        seen = look.seen(target)
+        if seen.assumed:  # sent by the Governor before this one: let it stand until the next decision
+            publisher.adopt(publisher.book.having({target: _entry(decision, now)}))
+            return Applied(target, Outcome.UNKNOWN, "another Governor sent it; told anew with the next tick")
+        if seen.value is None:
+            return Applied(target, Outcome.UNKNOWN, seen.error)
+        outcome = Outcome.DONE if seen.value == value else Outcome.FAILED
+        self._memory.sent(target, value, outcome, now)
+        return Applied(
+            target, outcome, f"{target} is {seen.value:g}" + ("" if seen.value == value else f", not {value:g}")
+        )
+
+    # --- the rest --------------------------------------------------------------------------------------------------
+
+    def diagnose(self, now: float) -> Sequence[Finding]:
+        """What a person should know of Envoys, replicas and other writers; writes nothing."""
+        return findings(self._config, self._binding, self._publisher, self._hub, self._admins)
+
+    def close(self) -> None:
+        """What Envoys were told lasts until it expires."""
+        if self._publisher is not None:
+            self._publisher.close()
+        self._transport.close()
+        for admin in self._admins:
+            admin.close()
+
+    def _envoy_came_or_went(self) -> None:
+        if self._publisher is not None:
+            self._publisher.look()
+
+
+def _entry(decision: Decision, now: float) -> Entry:
+    """A value with its expiry on our own clock, which no step of the wall clock moves."""
+    value = wanted(decision)
+    mortal = decision.until is not None and value != neutral(decision.target.lever)
+    return Entry(value, time.monotonic() + decision.until - now if mortal and decision.until is not None else None)

@@ -1,0 +1,120 @@
+"""What the config says of an Envoy: how it is reached, and what stands for each pool on its side."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from actuators.endpoints import Origin
+from controller.core.model import Lever
+from controller.core.params import Unit, param
+
+_LOOPBACK = ("127.", "[::1]", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Grpc:
+    """Governor is the control plane: Envoys connect to it, and say yes or no to every update."""
+
+    kind: Literal["grpc"] = param("Envoys connect to Governor.")
+    listen: str = param("host:port that Envoys connect to.", "127.0.0.1:18000")
+    certificate: str = param("Path of the server's certificate chain in PEM; needed beyond loopback.", "")
+    key: str = param("Path of the server's private key in PEM.", "")
+    client_ca: str = param("Path of the CA in PEM that Envoys' own certificates must come from.", "")
+    plaintext: bool = param("Accept connections beyond loopback without TLS, where a mesh sees to it.", False)
+
+    def __post_init__(self) -> None:
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ValueError(f"listen: {self.listen!r} is not an address; write host:port")
+        if bool(self.certificate) != bool(self.key) or (self.client_ca and not self.certificate):
+            raise ValueError("certificate: certificate and key go together; set both, and client_ca only beside them")
+        if not (self.certificate or self.plaintext or host.startswith(_LOOPBACK)):
+            raise ValueError("listen: anyone could steer or read what is served there; set certificate, key, client_ca")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Governor writes files that Envoys watch. Only what is steered by endpoints can expire."""
+
+    kind: Literal["files"] = param("Governor writes files that Envoys watch.")
+    folder: str = param("Folder that Envoys watch; nothing else may write there.")
+
+    def __post_init__(self) -> None:
+        if not self.folder.startswith("/"):
+            raise ValueError("folder: is relative; write the whole path, from / on")
+
+
+@dataclass(frozen=True, slots=True)
+class EnvoyPool:
+    """What a pool is called on Envoy's side, and where its replicas listen."""
+
+    cluster: str = param("Cluster that routes send this pool's requests to.")
+    eds: str = param("Cluster whose endpoints Governor tells, where it is another, such as a part of an aggregate.", "")
+    fallback: str = param(
+        "The other part of that aggregate: the same replicas without weights, which Envoy goes back to when the "
+        "endpoints that Governor told expire.",
+        "",
+    )
+    endpoints: Origin | None = param("Where the replicas listen; needed for weight, breaker and concurrency.", None)
+    split: str = param("`runtime_key_prefix` of the weighted clusters that downgrade; governor.downgrade.POOL.", "")
+    tokens_per_request: float | None = param(
+        "Tokens, prompt and answer, that a request counts as, where no header tells: Envoy counts requests.",
+        None,
+        gt=0,
+    )
+
+    @property
+    def told(self) -> str:
+        """The cluster whose endpoints Governor tells."""
+        return self.eds or self.cluster
+
+    def limited(self) -> tuple[str, ...]:
+        """The clusters that requests of this pool go through, each with its own count of them."""
+        return (self.told, self.fallback) if self.fallback else (self.told,)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvoyConfig:
+    """One fleet of Envoys that are configured alike."""
+
+    pools: Mapping[str, EnvoyPool] = param("What stands for each pool on Envoy's side.")
+    transport: Grpc | Files = param("How Envoys learn of values.")
+    admin: tuple[str, ...] = param("URLs of Envoys' admin pages, for reading back what is in force.", ())
+    layers: str = param("RTDS layers are called by this, a dash and the lever.", "governor")
+    buckets: str = param("Name of the HTTP filter with tenants' buckets, as Envoy asks for it.", "governor-buckets")
+    tenant_header: str = param(
+        "Request header that names the tenant; it must not be the client's own word.", "x-tenant"
+    )
+    tokens_header: str = param(
+        "Request header with the tokens of the request, prompt and answer; without it requests are counted.", ""
+    )
+    burst: float = param(
+        "What a bucket holds, in seconds of its cap. An edit of one refills all, so others gain that much at most.",
+        1.0,
+        unit=Unit.DURATION,
+        ge=0.1,
+    )
+    timeout: float = param("Longest wait for Envoys' yes or no.", 2.0, unit=Unit.DURATION, gt=0)
+    refresh: float = param("Time between looks at where replicas listen.", 5.0, unit=Unit.DURATION, gt=0)
+    yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
+
+    def __post_init__(self) -> None:
+        for number, url in enumerate(self.admin):
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError(f"admin.{number}: {url!r} is not an http URL; write http://host:port")
+        for name, pool in self.pools.items():
+            if pool.fallback and pool.fallback == pool.told:
+                raise ValueError(f"pools.{name}.fallback: is the cluster that is steered; name the other one")
+        told = [pool.told for pool in self.pools.values()]
+        if len(set(told)) < len(told):
+            raise ValueError("pools: two of them have one cluster; give each its own")
+
+    def layer(self, lever: Lever) -> str:
+        """The RTDS layer of a lever. One for each, because a layer expires as a whole."""
+        return f"{self.layers}-{lever.value}"
+
+    def split(self, pool: str) -> str:
+        """What the runtime keys of a pool's split begin with."""
+        return self.pools[pool].split or f"governor.downgrade.{pool}"

@@ -1,0 +1,102 @@
+"""What the targets stand at: by Envoys' admin pages, by the files, or by what Envoys have acknowledged."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from actuators.endpoints import Endpoint
+from actuators.envoy.admin import Admin, AdminError, RuntimeKey, writer
+from actuators.envoy.book import neutral
+from actuators.envoy.checks import PER_ENDPOINT
+from actuators.envoy.config import EnvoyConfig
+from actuators.envoy.files import FilesTransport
+from actuators.envoy.readback import of_endpoints, of_filter, of_runtime, runtime_keys
+from actuators.envoy.resources import Key, Scene, carrier
+from actuators.envoy.transport import Verdict
+from controller.core.model import Lever, Outcome, Target
+from controller.core.ports import ActuatorError
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A target's value, None where `error` says why there is none. `assumed` where nothing tells it, and `writer` is
+    who wrote it should it turn out to be a stranger's."""
+
+    value: float | None
+    error: str = ""
+    assumed: bool = False
+    writer: str = ""
+
+
+class Look:
+    """One look at everything. Admin pages are asked once. `ours` is whether Envoys were told by this process."""
+
+    def __init__(
+        self, config: EnvoyConfig, scene: Scene, find: Callable[[Target], Endpoint], verdict: Callable[[Key], Verdict],
+        admins: Sequence[Admin], files: FilesTransport | None, *, ours: bool,
+    ) -> None:  # fmt: skip
+        self._config, self._scene, self._find, self._verdict = config, scene, find, verdict
+        self._admins, self._files, self._ours = admins, files, ours
+        self._pages: list[tuple[Admin, Mapping[str, RuntimeKey]]] | None = None
+        self.problem = ""  # why an admin page could not be read
+
+    def seen(self, target: Target) -> Seen:
+        """One target."""
+        try:
+            endpoint = self._find(target) if target.lever in PER_ENDPOINT else None
+            told = self._by_admin(target)
+            if told is not None:
+                return told
+            if self._files is not None:
+                return self._by_file(self._files, target, endpoint)
+        except ActuatorError as error:
+            return Seen(None, str(error))
+        return self._by_stream(target)
+
+    def _by_admin(self, target: Target) -> Seen | None:
+        """By the runtime keys in force, whichever layer they are from; None where they tell nothing. A stranger's key
+        in one Envoy counts before what the others say."""
+        found: list[Seen] = []
+        wanted = runtime_keys(self._config, self._scene, target)
+        for admin, keys in self._runtime() if wanted else ():
+            there = {name: key.value for name, key in keys.items() if name in wanted and key.value is not None}
+            value = of_runtime(self._config, self._scene, target, there)
+            if value is not None:
+                layer = keys[wanted[0]].layer
+                strange = layer != self._config.layer(target.lever)
+                found.append(Seen(value, writer=writer(layer, admin) if strange else "another Governor"))
+            elif target in self._scene.book and self._ours:
+                return None  # not there yet, or gone: what Envoy acknowledges says more
+        values = {one.value for one in found}
+        if len(values) > 1:
+            told = self._scene.book.value(target)
+            return next(one for one in found if one.value != told)
+        return found[0] if found else None
+
+    def _runtime(self) -> list[tuple[Admin, Mapping[str, RuntimeKey]]]:
+        if self._pages is None:
+            self._pages = []
+            for admin in self._admins:
+                try:
+                    self._pages.append((admin, admin.runtime()))
+                except AdminError as error:
+                    self.problem = str(error)
+        return self._pages
+
+    def _by_file(self, files: FilesTransport, target: Target, endpoint: Endpoint | None) -> Seen:
+        body = files.body(carrier(self._config, target))
+        who = f"whoever writes in {files.folder}"
+        if body is None:
+            return Seen(neutral(target.lever))
+        if endpoint is not None:
+            value = of_endpoints(self._scene, target, endpoint, body)
+            return Seen(neutral(target.lever) if value is None else value, writer=who)
+        if target.lever is Lever.TENANT_CAP:
+            return Seen(of_filter(self._config, self._scene, target, body), writer=who)
+        value = of_runtime(self._config, self._scene, target, body.get("layer", {}))
+        return Seen(neutral(target.lever) if value is None else value, writer=who)
+
+    def _by_stream(self, target: Target) -> Seen:
+        verdict = self._verdict(carrier(self._config, target))
+        if verdict.outcome is Outcome.FAILED or (self._ours and verdict.outcome is not Outcome.DONE):
+            return Seen(None, verdict.detail)
+        return Seen(self._scene.book.value(target), assumed=not self._ours)

@@ -1,0 +1,120 @@
+"""Keeps what Envoys are told in step with what is wanted: values, where replicas listen, how many Envoys there are, and
+the time, for a value that nobody renews is dropped by Governor too while it lives.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from actuators.endpoints import Endpoint, Endpoints, is_ip
+from actuators.envoy.book import Book
+from actuators.envoy.config import EnvoyConfig
+from actuators.envoy.resources import Key, Resource, Scene, all_of
+from actuators.envoy.transport import Transport
+
+
+class Publisher:
+    """For several threads. ``begin`` starts one of its own that looks after replicas, Envoys and expiry."""
+
+    def __init__(self, config: EnvoyConfig, transport: Transport, book: Book) -> None:
+        self._config, self._transport = config, transport
+        self._lock = threading.RLock()
+        self._origins = {
+            name: Endpoints(pool.endpoints, config.refresh)
+            for name, pool in config.pools.items()
+            if pool.endpoints is not None
+        }
+        self._book = book
+        self._told: dict[Key, Resource] = {}
+        self._look = threading.Event()
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def book(self) -> Book:
+        """The values that are wanted now."""
+        with self._lock:
+            return self._book.at(time.monotonic())
+
+    def origin(self, pool: str) -> Endpoints | None:
+        """Where a pool's replicas listen, as far as that was told."""
+        return self._origins.get(pool)
+
+    def scene(self, book: Book | None = None) -> Scene:
+        """What the resources depend on, now or with another book."""
+        known = {pool: _usable(origin.known) for pool, origin in self._origins.items()}
+        return Scene(self.book if book is None else book, known, self._transport.envoys())
+
+    def begin(self, there: Callable[[Resource], bool] | None = None) -> None:
+        """Tell for the first time what is not `there` already."""
+        with self._lock:
+            for origin in self._origins.values():
+                origin.refresh()
+            made = all_of(self._config, self.scene())
+            self._told = {key: one for key, one in made.items() if there is not None and there(one)}
+            self.tell()
+        self._thread = threading.Thread(target=self._watch, name="governor-envoy-keep", daemon=True)
+        self._thread.start()
+
+    def want(self, book: Book) -> frozenset[Key]:
+        """These values from now on; what had to be told anew."""
+        with self._lock:
+            self._book = book
+            return self.tell()
+
+    def adopt(self, book: Book) -> None:
+        """These values are in force already: they are told with the next change."""
+        with self._lock:
+            self._book = book
+            made = all_of(self._config, self.scene())
+            self._told = {key: one for key, one in made.items() if key in self._told}
+
+    def tell(self) -> frozenset[Key]:
+        """Whatever is not as it was told last; which that was."""
+        with self._lock:
+            made = {key: self._kept(one) for key, one in all_of(self._config, self.scene()).items()}
+            changed = frozenset(key for key, one in made.items() if self._told.get(key) != one)
+            self._told = made
+            if changed:
+                self._transport.tell(made, changed)
+            self._look.set()
+            return changed
+
+    def _kept(self, made: Resource) -> Resource:
+        """With the body that was told, where it is the same: who turns it into messages knows it by its identity."""
+        old = self._told.get(made.key)
+        return Resource(made.key, old.body, made.until) if old is not None and old.body == made.body else made
+
+    def look(self) -> None:
+        """Something outside has changed; from any thread, and at once back."""
+        self._look.set()
+
+    def refresh(self) -> None:
+        """Look where replicas listen, and tell what has changed."""
+        for origin in self._origins.values():
+            origin.refresh()
+        self.tell()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._ended = True
+        self._look.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended:
+            end = self._book.next_end()
+            wait = self._config.refresh if end is None else min(self._config.refresh, max(0.0, end - time.monotonic()))
+            self._look.wait(wait)
+            if not self._ended:
+                self._look.clear()
+                self.refresh()
+                self._look.clear()
+                with self._lock:
+                    self._book = self._book.at(time.monotonic())
+
+
+def _usable(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    """Envoy takes literal addresses alone, and refuses all endpoints of a cluster for one that is none."""
+    return tuple(one for one in endpoints if is_ip(one.host))
