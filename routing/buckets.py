@@ -6,6 +6,19 @@ A request takes 1 and prompt + expected answer; if either bucket has too little 
 end the answer is known, and the difference is given back or taken, so that a level may fall below 0. Given back is
 never more than the burst. A new rate first settles what the old one earned and refills nothing: else each tick of a
 controller that moves the rate would hand out a burst. Hence admitted - given back <= burst + rate · t over any t.
+
+    burst of tokens = max(token_burst, token_seconds · rate)
+    passes if level >= min(burst, max(cost, alike) + reserve · (burst - alike))
+    alike = min(token_alike, burst - token_burst)                                    0 in the bucket of requests
+
+A few large requests come close together by chance, and a tenant well below its cap must not lose them; hence the burst
+that grows with the rate. Under a cap that binds, a bucket that asks for no more than the cost serves the small requests
+and refuses the large ones, and who measures what is served takes requests for shorter and replicas for stronger than
+they are: so all up to `token_alike` have to find the same level, where the bucket is deep enough for that.
+
+Classes share the bucket of their tenant, but not down to the bottom: one with a `reserve` leaves that share to those
+above it. So under a cap the lower classes give way first, as far as the higher ones need it, and what those do not
+need is not lost. A full bucket always serves: a reserve is no ban.
 """
 
 from collections.abc import Mapping
@@ -20,11 +33,12 @@ MANY = 10_000  # tenants beyond which full buckets are forgotten; they come back
 class Bucket:
     """One level that fills at a rate."""
 
-    __slots__ = ("at", "burst", "level", "rate")
+    __slots__ = ("alike", "at", "burst", "level", "rate")
 
-    def __init__(self, rate: float, burst: float, now: float) -> None:
+    def __init__(self, rate: float, burst: float, alike: float, now: float) -> None:
         self.rate = rate
         self.burst = burst
+        self.alike = alike
         self.level = burst
         self.at = now
 
@@ -35,11 +49,16 @@ class Bucket:
             self.at = now
         return self.level
 
-    def tune(self, rate: float, burst: float, now: float) -> None:
+    def tune(self, rate: float, burst: float, alike: float, now: float) -> None:
         """Another rate and burst from now on."""
         self.settle(now)
-        self.rate, self.burst = rate, burst
+        self.rate, self.burst, self.alike = rate, burst, alike
         self.level = min(self.level, burst)
+
+    def need(self, amount: float, reserve: float) -> float:
+        """The level at which `amount` may be drawn by who leaves the share `reserve` to others."""
+        need = max(amount, self.alike) + reserve * (self.burst - self.alike)
+        return max(amount, min(self.burst, need))
 
     def wait(self, amount: float) -> float | None:
         """Seconds until `amount` is there; None when it never will be."""
@@ -73,16 +92,18 @@ class Buckets:
         self._requests: dict[str, Bucket] = {}
         self._tokens: dict[str, Bucket] = {}
 
-    def take(self, tenant: str, caps: Tenant, prompt: int, answer: float, now: float) -> Debit | Refusal:
-        """Pay for a request, or say why not."""
-        requests = _bucket(self._requests, tenant, caps.requests_per_s, caps.request_burst, now)
-        tokens = _bucket(self._tokens, tenant, caps.tokens_per_s, caps.token_burst, now)
-        if requests is not None and requests.settle(now) < 1.0:
-            return Refusal(Reason.TENANT_REQUESTS, requests.wait(1.0))
+    def take(
+        self, tenant: str, caps: Tenant, prompt: int, answer: float, now: float, reserve: float = 0.0
+    ) -> Debit | Refusal:
+        """Pay for a request of a class that leaves the share `reserve` of each burst to others; or say why not."""
+        requests = _bucket(self._requests, tenant, caps.requests_per_s, caps.request_burst, 0.0, now)
+        tokens = _bucket(self._tokens, tenant, caps.tokens_per_s, caps.depth, caps.alike, now)
+        if requests is not None and requests.settle(now) < (need := requests.need(1.0, reserve)):
+            return Refusal(Reason.TENANT_REQUESTS, requests.wait(need))
         cost = prompt + answer
-        if tokens is not None and tokens.settle(now) < cost:
+        if tokens is not None and tokens.settle(now) < (need := tokens.need(cost, reserve)):
             reason = Reason.TENANT_BURST if cost > tokens.burst else Reason.TENANT_TOKENS
-            return Refusal(reason, tokens.wait(cost))
+            return Refusal(reason, tokens.wait(need))
         if requests is not None:
             requests.level -= 1.0
         if tokens is not None:
@@ -102,13 +123,12 @@ class Buckets:
     def tune(self, tenants: Mapping[str, Tenant], others: Tenant, now: float) -> None:
         """New caps for those that have buckets; a tenant whose cap is off keeps its bucket, frozen, for when it is on
         again."""
-        for buckets, rate, burst in (
-            (self._requests, "requests_per_s", "request_burst"),
-            (self._tokens, "tokens_per_s", "token_burst"),
-        ):
-            for name, bucket in buckets.items():
-                caps = tenants.get(name, others)
-                bucket.tune(getattr(caps, rate) or 0.0, getattr(caps, burst), now)
+        for name, bucket in self._requests.items():
+            caps = tenants.get(name, others)
+            bucket.tune(caps.requests_per_s or 0.0, caps.request_burst, 0.0, now)
+        for name, bucket in self._tokens.items():
+            caps = tenants.get(name, others)
+            bucket.tune(caps.tokens_per_s or 0.0, caps.depth, caps.alike, now)
 
     def levels(self, now: float) -> dict[str, tuple[float | None, float | None]]:
         """What each tenant may take at once: requests and tokens, None without a cap."""
@@ -128,7 +148,9 @@ class Buckets:
             bucket.level = min(bucket.burst, bucket.settle(now) + amount)
 
 
-def _bucket(buckets: dict[str, Bucket], tenant: str, rate: float | None, burst: float, now: float) -> Bucket | None:
+def _bucket(
+    buckets: dict[str, Bucket], tenant: str, rate: float | None, burst: float, alike: float, now: float
+) -> Bucket | None:
     if rate is None:
         return None
     bucket = buckets.get(tenant)
@@ -136,5 +158,5 @@ def _bucket(buckets: dict[str, Bucket], tenant: str, rate: float | None, burst: 
         if len(buckets) >= MANY:
             for name in [name for name, one in buckets.items() if one.settle(now) >= one.burst]:
                 del buckets[name]
-        buckets[tenant] = bucket = Bucket(rate, burst, now)
+        buckets[tenant] = bucket = Bucket(rate, burst, alike, now)
     return bucket

@@ -43,6 +43,8 @@ class Intake:
         self.armed = False
         self._knobs = Knobs()
         self._capped = self._predicts = False
+        self._reserves: dict[str, float] = {}  # by class, and of each that is not named
+        self._reserve = 0.0
         self._shedding = Thinner("shed")
         self._downgrading = Thinner("downgrade")
         self._retries = RetryBudget(knobs.retries.client_budget or 0.0, knobs.retries.spare, now)
@@ -53,6 +55,8 @@ class Intake:
         self.delay.rate = knobs.admission.prefill_rate
         self.buckets.tune(knobs.tenants, knobs.other_tenants, now)
         self._retries.tune(knobs.retries.client_budget or 0.0, knobs.retries.spare)
+        self._reserves = {name: knobs.reserve(klass) for name, klass in knobs.classes.items()}
+        self._reserve = knobs.reserve(knobs.other_classes)
         classes = (*knobs.classes.values(), knobs.other_classes)
         tenants = (*knobs.tenants.values(), knobs.other_tenants)
         self._capped = any(one.requests_per_s is not None or one.tokens_per_s is not None for one in tenants)
@@ -74,7 +78,8 @@ class Intake:
                 )
         if self._capped:
             caps = knobs.tenants.get(request.tenant, knobs.other_tenants)
-            paid = self.buckets.take(request.tenant, caps, request.prompt_tokens, flight.expected, now)
+            reserve = self._reserves.get(request.klass, self._reserve)
+            paid = self.buckets.take(request.tenant, caps, request.prompt_tokens, flight.expected, now, reserve)
             if isinstance(paid, Refusal):
                 return self._later(flight, paid.reason, paid.wait)
             flight.debit = paid

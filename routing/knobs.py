@@ -15,6 +15,7 @@ from routing.parameters import Value
 
 SECONDS = "duration"
 SHARE = "ratio"
+RESERVE = 0.5  # of a tenant's bursts, left to higher ranks where nothing else is said
 
 
 def _said(doc: str, unit: str = "", **bounds: float | None) -> dict[str, Any]:
@@ -92,6 +93,13 @@ class Klass:
     delay_hi: float | None = _knob("its end", None, ge=0)
     load_lo: float | None = _knob("start of the ramp on requests in flight and ahead of it, in caps", None, ge=0)
     load_hi: float | None = _knob("its end", None, ge=0)
+    reserve: float | None = _knob(
+        "share of its tenant's bursts that it leaves to higher ranks; none is a half, and 0 for the first rank",
+        None,
+        unit=SHARE,
+        ge=0,
+        le=1,
+    )
 
     def __post_init__(self) -> None:
         _check(self)
@@ -126,11 +134,29 @@ class Tenant:
     requests_per_s: float | None = _knob("requests/s", None, ge=0)
     request_burst: float = _knob("requests that may come at once", 20.0, ge=1)
     tokens_per_s: float | None = _knob("tokens/s, prompt and answer", None, ge=0)
-    token_burst: float = _knob("tokens that may come at once; no larger request passes", 32_768.0, ge=1)
+    token_burst: float = _knob(
+        "tokens that may come at once, at least; nor does a request above this and token_seconds pass", 32_768.0, ge=1
+    )
+    token_seconds: float = _knob("so many seconds of the rate may come at once", 4.0, unit=SECONDS, ge=0)
+    token_alike: float = _knob(
+        "requests up to so many tokens have to find the same level, so that a cap does not choose the small ones",
+        8192.0,
+        ge=0,
+    )
     weight: float = _knob("its share among tenants in the fair queue", 1.0, gt=0)
 
     def __post_init__(self) -> None:
         _check(self)
+
+    @property
+    def depth(self) -> float:
+        """Tokens that may come at once."""
+        return max(self.token_burst, self.token_seconds * (self.tokens_per_s or 0.0))
+
+    @property
+    def alike(self) -> float:
+        """Tokens that have to be there for a request of whatever size; none in a bucket that holds a few requests."""
+        return min(self.token_alike, self.depth - self.token_burst)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +260,13 @@ class Knobs:
         for name, weight in self.weights.items():
             if not (isfinite(weight) and weight >= 0.0):
                 raise ValueError(f"weights: {name} is {weight}; write a number at least 0")
+
+    def reserve(self, klass: Klass) -> float:
+        """The share of a tenant's bursts that a class leaves to those of a higher rank."""
+        if klass.reserve is not None:
+            return klass.reserve
+        ranks = [one.rank for one in self.classes.values() if one.rank is not None]
+        return RESERVE if klass.rank is not None and ranks and klass.rank > min(ranks) else 0.0
 
     @property
     def floors(self) -> dict[int, float]:

@@ -9,8 +9,8 @@
 | downgrade | a receiving pool, "" = that of the first rule | `downgrade[].share` of the rules for that pool |
 
 Where none is no limit, `UNCAPPED` and all above it is none, and is what none reads as. A cap of a tenant leaves its
-burst as it is: over t seconds it gets rate · t + burst, and a burst of many seconds of its rate makes the cap late by
-as much. A cap whose rate changes hands out no new burst.
+`token_burst` and `token_seconds` as they are: over t seconds it gets rate · t + burst, and a burst of many seconds of
+its rate makes the cap late by as much. A cap whose rate changes hands out no new burst.
 """
 
 import dataclasses

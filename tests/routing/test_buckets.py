@@ -1,5 +1,8 @@
 """Tenant buckets: never more than rate · t + burst, whatever the controller does to the rate meanwhile."""
 
+import random
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,6 +116,62 @@ def test_a_clock_that_goes_back_earns_nothing() -> None:
         assert passed(buckets, 100.0) == 0
 
 
+def test_requests_that_come_close_together_by_chance_do_not_cost_a_tenant_that_is_far_below_its_cap() -> None:
+    """A burst of a few requests whatever the rate refused one in thirty of a tenant at six tenths of its cap."""
+    caps = Tenant(tokens_per_s=20_000.0, token_burst=32_768.0)
+
+    assert passed(Buckets(), 0.0, 8500.0, caps) == 9  # four seconds of the rate
+    assert passed(Buckets(), 0.0, 8500.0, Tenant(tokens_per_s=2000.0, token_burst=32_768.0)) == 3
+
+
+def test_a_raised_rate_hands_out_no_part_of_the_larger_burst() -> None:
+    buckets, small, large = Buckets(), Tenant(tokens_per_s=1000.0), Tenant(tokens_per_s=1e6)
+    passed(buckets, 0.0, 1000.0, small)
+    buckets.tune({"t": large}, Tenant(), 0.0)
+
+    assert passed(buckets, 0.0, 1000.0, large) == 0
+
+
+def test_a_cap_does_not_choose_the_small_requests() -> None:
+    """Else what is served looks shorter than what is asked for, and replicas stronger than they are."""
+    caps, buckets, dice, now = Tenant(tokens_per_s=20_000.0), Buckets(), random.Random(1), 0.0
+    asked, through = {500.0: 0, 8000.0: 0}, {500.0: 0, 8000.0: 0}
+    for _ in range(30_000):
+        now += dice.expovariate(20.0)  # 85,000 tokens/s
+        size = dice.choice((500.0, 8000.0))
+        asked[size] += 1
+        through[size] += isinstance(take(buckets, now, size, caps), Debit)
+
+    shares = {size: through[size] / asked[size] for size in asked}
+    assert shares[8000.0] == pytest.approx(shares[500.0], rel=0.1)
+
+
+@pytest.mark.parametrize(("ask", "left"), [(5000.0, 5000.0), (20_000.0, 0.0)])
+def test_the_lower_class_gives_way_first_under_a_cap_and_gets_what_the_higher_one_leaves(
+    ask: float, left: float
+) -> None:
+    """Both classes of a tenant used to be refused alike, so that a cap cost critical requests for sheddable ones."""
+    caps, buckets, high, low = Tenant(tokens_per_s=10_000.0), Buckets(), 0.0, 0.0
+    for i in range(6000):
+        now = i * 0.05
+        paid = buckets.take("t", caps, 0, ask * 0.05, now)
+        high += paid.tokens if isinstance(paid, Debit) else 0.0
+        paid = buckets.take("t", caps, 0, 1000.0, now, 0.5)
+        low += paid.tokens if isinstance(paid, Debit) else 0.0
+
+    assert high / 300.0 == pytest.approx(min(ask, 10_000.0), abs=200.0)
+    assert low / 300.0 == pytest.approx(left, abs=200.0)
+
+
+def test_a_full_bucket_serves_the_lowest_class_too() -> None:
+    """A reserve is no ban: a request as large as the burst still passes when nobody else wanted anything."""
+    buckets = Buckets()
+
+    assert isinstance(buckets.take("t", CAPS, 500, 500.0, 0.0, 0.5), Debit)
+    assert buckets.take("t", CAPS, 50, 50.0, 4.0, 0.5) == Refusal(Reason.TENANT_TOKENS, 2.0)
+    assert isinstance(buckets.take("t", CAPS, 50, 50.0, 6.0, 0.5), Debit)
+
+
 STEPS = st.lists(
     st.tuples(
         st.floats(0.0, 5.0),  # seconds until it
@@ -128,6 +187,7 @@ STEPS = st.lists(
 def test_a_tenant_never_gets_more_than_rate_times_time_and_a_burst(steps: list[tuple[float, str, float]]) -> None:
     buckets, caps, now = Buckets(), CAPS, 0.0
     earned, used = caps.token_burst, 0.0  # used: taken, less given back
+    take(buckets, now, 0.0)
     open_: list[Debit] = []
     for dt, what, amount in steps:
         now += dt
@@ -151,5 +211,5 @@ def test_a_tenant_never_gets_more_than_rate_times_time_and_a_burst(steps: list[t
             after = buckets.levels(now)["t"][1]
             assert before is not None
             assert after is not None
-            assert after <= caps.token_burst
+            assert after <= caps.depth
             used -= after - before
