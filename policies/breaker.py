@@ -59,6 +59,7 @@ STUCK = 15.0  # seconds without a move that are no long prompt any more, however
 ROUGH = 120.0  # seconds over which it is averaged how often healthy replicas look slow
 CHANCE = 1e-6  # of a run of slow judgements that may still be chance
 SILENT_SLOW = 45.0  # seconds after which a probe that got no request is given more, of a replica that was only slow
+TRIED = 2.5  # seconds of its own data by which one that is not in full rotation is judged
 ENOUGH = 20.0  # gaps between tokens of one that is out by which it may be let back
 
 
@@ -66,8 +67,8 @@ ENOUGH = 20.0  # gaps between tokens of one that is out by which it may be let b
 class Health(Stand):
     """One replica where it stands: why it went out; how often it came back to full rotation `vainly` since the last
     quiet time; `slow` judgements in a row, the first on a sample taken at `slow_from`; `slowness` its mean over
-    `tokens`, which fade; `judged` when the newest sample that was judged was taken; until when it was seen `idle`;
-    `restarts` as last told; `stuck` since when."""
+    `tokens`, which fade; `judged` when the newest sample that was judged was taken; since when it is on `trial`; until
+    when it was seen `idle`; `restarts` as last told; `stuck` since when."""
 
     cause: Why = Why.STEADY
     vainly: int = 0
@@ -76,6 +77,7 @@ class Health(Stand):
     slowness: float = 0.0
     tokens: float = 0.0
     judged: float = 0.0
+    trial: float = 0.0
     idle: float = 0.0
     restarts: float = 0.0
     stuck: float | None = None
@@ -107,7 +109,7 @@ class Breaker:
         open_time: float = param("how long a replica is out the first time", OPEN_TIME, unit=Unit.DURATION, gt=0)
         open_max: float = param("longest time out before it is tried again", OPEN_MAX, unit=Unit.DURATION, gt=0)
         open_max_slow: float = param(
-            "the same for replicas that are only slow: they answer, so a probe costs little", 30.0, unit=Unit.DURATION,
+            "the same for replicas that are only slow: they answer, so a probe costs little", 15.0, unit=Unit.DURATION,
             gt=0,
         )  # fmt: skip
         quiet: float = param("time in rotation after which relapses are forgotten", QUIET, unit=Unit.DURATION, gt=0)
@@ -139,7 +141,8 @@ class Breaker:
         health = {name: state.replicas.get(name) or _adopted(owner, now, self) for name, (_, owner) in owners.items()}
         serving = [name for name, one in health.items() if one.phase is Phase.CLOSED]
         said = verdicts(view, objectives, owners, serving)
-        health = {name: self._next(name, one, said[name], owners[name][1], now) for name, one in health.items()}
+        long = self._patience(state.rough)
+        health = {name: self._next(name, one, said[name], owners[name][1], now, long) for name, one in health.items()}
         room = most_out(len(owners), self.config.share)
         before, health = health, self._within(health, room, now)
         forced = {
@@ -166,25 +169,31 @@ class Breaker:
 
     # --- one replica -------------------------------------------------------------------------------------------------
 
-    def _next(self, name: str, one: Health, verdict: Verdict, owner: TargetState, now: float) -> Health:
-        """Its health after this tick, before anybody is taken out."""
+    def _next(
+        self, name: str, one: Health, verdict: Verdict, owner: TargetState, now: float, patience: float
+    ) -> Health:
+        """Its health after this tick, before anybody is taken out; `patience` is how many times as long it must be
+        looked at as in a fleet without noise."""
         if not verdict.heard:
             return one
         if verdict.idle is not None:
             one = replace(one, idle=verdict.idle)
-        told = verdict.since(one.since, one.idle)
+        # On the ramp also what the probe began counts, where some of it is of the ramp.
+        told = verdict.since(one.trial if one.phase is Phase.RAMP else one.since, one.idle)
         if one.phase is Phase.CLOSED:
             return self._watched(one, told, now)
-        slowness, least = told.probed, math.sqrt(self.config.slow_ratio)
+        one = _averaged(one, told, told.probed, MEMORY * patience)
+        tried = one.tokens > 0 and one.judged - one.since >= TRIED * patience - 1e-6
+        slowness, least = one.slowness if tried else None, math.sqrt(self.config.slow_ratio)
         if one.phase is Phase.OPEN:
             if verdict.stuck:
                 return one
-            running = one.cause is Why.SLOW_REPLICA and not one.vainly and told.samples >= ENOUGH
+            running = one.cause is Why.SLOW_REPLICA and not one.vainly and one.tokens >= ENOUGH
             if running and slowness is not None and slowness < least and not told.failing(self.config.errors, 0.5):
-                return moved(one, Phase.RAMP, now)
-            return moved(one, Phase.PROBE, now) if due(one, now) else one
+                return replace(_fresh(moved(one, Phase.RAMP, now)), trial=one.since)
+            return replace(_fresh(moved(one, Phase.PROBE, now)), trial=now) if due(one, now) else one
         if not arrived(one, owner.accepted):
-            return replace(one, since=now)  # it has not got its trickle yet
+            return _fresh(replace(one, since=now))  # it has not got its trickle yet
         if verdict.stuck or verdict.faulty:
             return self._open(name, one, Why.STUCK_REPLICA if verdict.stuck else Why.FAULTY_REPLICA, now)
         if told.failing(self.config.errors, least=1.0) and (told.errors or 0.0) * told.ended >= 2 - 1e-6:
@@ -197,7 +206,7 @@ class Breaker:
         quick = slowness is not None and (slowness < least or lasted)
         well = quick or (answered and lasted) if only_slow else answered or (quick and not self._failed(one))
         after = onward(one, now, well=well, silent=SILENT_SLOW if only_slow else SILENT)
-        return replace(after, slow=0, judged=now) if after.phase is Phase.CLOSED else after
+        return after if after.phase is one.phase else _fresh(replace(after, slow=0))
 
     @staticmethod
     def _failed(one: Health) -> bool:
@@ -211,14 +220,11 @@ class Breaker:
             one = replace(one, relapses=0, vainly=0)
         if told.restarts is not None and told.restarts < one.restarts:
             one = replace(one, restarts=told.restarts)
-        if told.paced is None or told.slowness is None or told.paced.end <= one.judged + 1e-6:
+        after = _averaged(one, told, told.slowness, MEMORY)
+        if after is one or told.slowness is None:
             return one
-        end = told.paced.end
-        kept, new = one.tokens * math.exp(-(end - one.judged) / MEMORY), max(told.samples, 1.0)
-        mean = (kept * one.slowness + new * told.slowness) / (kept + new)
         slow = one.slow + 1 if told.slowness >= math.sqrt(self.config.slow_ratio) else 0
-        begun = end if slow == 1 else one.slow_from
-        return replace(one, slow=slow, slow_from=begun, slowness=mean, tokens=kept + new, judged=end)
+        return replace(after, slow=slow, slow_from=after.judged if slow == 1 else one.slow_from)
 
     def _verdict(self, one: Health, verdict: Verdict, patience: float, tick: Tick) -> Why | None:
         """Why this replica, in rotation, should be out. None when it should not. `patience` is how many times as long
@@ -248,7 +254,7 @@ class Breaker:
     def _open(self, name: str, one: Health, cause: Why, now: float) -> Health:
         """Out, for longer each time."""
         if cause is Why.RESTARTED:
-            return replace(one, phase=Phase.PROBE, since=now, cause=cause, slow=0)
+            return replace(one, phase=Phase.PROBE, since=now, trial=now, cause=cause, slow=0)
         cap = self.config.open_max_slow if cause is Why.SLOW_REPLICA else self.config.open_max
         vainly = one.vainly + (one.phase is Phase.CLOSED and one.relapses > 0)
         out = opened(one, name, now, self.config.open_time, cap)
@@ -281,7 +287,7 @@ class Breaker:
         after = dict(health)
         out = sorted((one.since, name) for name, one in health.items() if one.phase in (Phase.OPEN, Phase.PROBE))
         for _, name in out[: max(0, len(out) - room)]:
-            after[name] = replace(health[name], phase=Phase.RAMP if room else Phase.CLOSED, since=now)
+            after[name] = replace(health[name], phase=Phase.RAMP if room else Phase.CLOSED, since=now, trial=now)
         if not room:
             after = {name: replace(one, phase=Phase.CLOSED) for name, one in after.items()}
         return after
@@ -332,6 +338,20 @@ class Breaker:
         depths = [view.pool.replicas[n].get(Signal.QUEUE_DEPTH).usable for n in serving if n in view.pool.replicas]
         queues = sorted(depth for depth in depths if depth is not None)
         return bool((steps and median(steps) >= OVER) or (queues and median(queues) >= 1.0))
+
+
+def _averaged(one: Health, told: Verdict, slowness: float | None, memory: float) -> Health:
+    """With a sample that was not judged yet in its mean; the tokens of older ones fade over `memory` seconds."""
+    if told.paced is None or slowness is None or told.paced.end <= one.judged + 1e-6:
+        return one
+    end = told.paced.end
+    kept, new = one.tokens * math.exp(-(end - one.judged) / memory), max(told.samples, 1.0)
+    return replace(one, slowness=(kept * one.slowness + new * slowness) / (kept + new), tokens=kept + new, judged=end)
+
+
+def _fresh(one: Health) -> Health:
+    """The same at the start of a phase, of which nothing was seen yet."""
+    return replace(one, slowness=0.0, tokens=0.0, judged=one.since)
 
 
 def _adopted(owner: TargetState, now: float, law: Breaker) -> Health:
