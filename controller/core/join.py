@@ -100,6 +100,7 @@ def join(
         failed=failed,
         class_failed=(gateway if classes else engines).class_failed,
         doubted=doubted,
+        since=_mix(engines.since, gateway.since, own),
         fronted=front,
         front_age=min(ages) if ages else gateway.front_age,
     )

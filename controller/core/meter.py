@@ -18,7 +18,7 @@ from controller.core.reading import Reading, State
 from controller.core.sane import clean
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
-from controller.core.stamps import Dating, Stamps
+from controller.core.stamps import Dating, Stamps, overlap
 from controller.core.tally import LATENCY, Endings, endings, tally
 from controller.core.windows import NO_FACTS, Entry, History, ReplicaEntry, scaled
 
@@ -115,7 +115,7 @@ class PoolMeter:
             self.history.begin(self._entry(at, at, facts, facts.counters, dating, front))
         else:
             counters = {**facts.counters, **aborts} if aborts else facts.counters
-            self._remember(self._entry(since, at, facts, counters, dating, front), facts.fronted, dating, front)
+            self._remember(self._entry(since, at, facts, counters, dating, front), facts, dating, front)
         judge = Judge(
             self.history,
             facts,
@@ -179,11 +179,11 @@ class PoolMeter:
             min(seen, default=None),
         )  # fmt: skip
 
-    def _remember(self, entry: Entry, fronted: frozenset[Fact], dating: Dating, front: Dating) -> None:
+    def _remember(self, entry: Entry, facts: PoolFacts, dating: Dating, front: Dating) -> None:
         if dating.together or front.together:
             self.history.join(entry)
-        elif dating.late or front.late:
-            self._spread(entry, fronted, dating, front)
+        elif dating.late or front.late or facts.since:
+            self._spread(entry, facts, dating, front)
         else:
             self.history.push(entry)
         ended = endings(entry.counters)
@@ -191,19 +191,26 @@ class PoolMeter:
             if objective.name in self.budgets:
                 self._spend(objective, entry, ended)
 
-    def _spread(self, entry: Entry, fronted: frozenset[Fact], dating: Dating, front: Dating) -> None:
+    def _spread(self, entry: Entry, facts: PoolFacts, dating: Dating, front: Dating) -> None:
         """Remember an entry of which a part was counted before it began, in the time in which it was counted."""
-        gateway = self.spec.gateway
+        gateway, at = self.spec.gateway, entry.at
 
         def part(begin: float, end: float) -> Entry:
-            own, theirs = dating.share(begin, end, entry.at), front.share(begin, end, entry.at)
+            own, theirs = dating.share(begin, end, at), front.share(begin, end, at)
+            late = {
+                fact: overlap(at - since, begin, end, at) / (at - since)
+                for fact, since in facts.since.items()
+                if since < entry.since
+            }
+            alone = {name: dating.of(name, begin, end, at) for name in entry.replicas}
             return scaled(
-                entry, own, theirs, fronted, lambda name: dating.of(name, begin, end, entry.at),
+                entry, lambda fact: late.get(fact, theirs if fact in facts.fronted else own),
+                lambda fact, name: late.get(fact, alone[name]),
                 tenants=theirs if gateway is not None and gateway.tenants else own,
                 classes=theirs if gateway is not None and gateway.classes else own,
             )  # fmt: skip
 
-        self.history.push(part(entry.since, entry.at))
+        self.history.push(part(entry.since, at))
         self.history.spread(part)
 
     def _spend(self, objective: Objective, entry: Entry, ended: Endings) -> None:

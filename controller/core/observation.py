@@ -58,6 +58,7 @@ class PoolFacts(Facts):
     those that could be read for the pool but not by class. A series without the class label is of no class.
 
     Of a pool that is read at its engines and at its gateway (``join``): `fronted` are the facts that the gateway tells,
+    `since` tells of facts that could not be read for a while from when on they were counted, unix seconds.
     `front_age` the seconds since its newest sample (a source tells it of a gateway without replicas of its own), and
     `doubted` the facts that are known in part, with the reason."""
 
@@ -71,6 +72,7 @@ class PoolFacts(Facts):
     failed: Mapping[Fact, str] = field(default_factory=dict)
     class_failed: Mapping[Fact, str] = field(default_factory=dict)
     doubted: Mapping[Fact, str] = field(default_factory=dict)
+    since: Mapping[Fact, float] = field(default_factory=dict)
     fronted: frozenset[Fact] = frozenset()
     front_age: float | None = None
     targets_up: int | None = None  # targets of the pool whose last scrape succeeded; None = unknown

@@ -124,7 +124,8 @@ class History:
             }
             if place < self._thin:
                 more, replicas = _thinned(more, None), {}
-            self.entries[place] = _added(old._replace(replicas={**old.replicas, **replicas}), more)
+            failed = old.failed - more.counters.keys() - more.histograms.keys()
+            self.entries[place] = _added(old._replace(replicas={**old.replicas, **replicas}, failed=failed), more)
         self._inside.clear()
 
     def stretch(self, keep: float, reach: float) -> None:
@@ -200,31 +201,19 @@ class History:
 
 
 def scaled(
-    entry: Entry,
-    own: float,
-    front: float,
-    fronted: frozenset[Fact],
-    of: Callable[[str], float],
-    *,
-    tenants: float,
-    classes: float,
+    entry: Entry, of: Callable[[Fact], float], single: Callable[[Fact, str], float], *, tenants: float, classes: float
 ) -> Entry:
-    """The increments of an entry as a part of them: the shares of the pool's `own` facts, of those that are `fronted`,
-    of single replicas, and of tenants and classes. Gauges stay."""
-
-    def rate(fact: Fact) -> float:
-        return front if fact in fronted else own
-
+    """The increments of an entry as a part of them: the share `of` a fact of the pool, of a `single` replica's, and of
+    tenants and classes. Gauges stay."""
     return entry._replace(
-        counters={fact: v * share for fact, v in entry.counters.items() if (share := rate(fact)) > 0},
-        histograms={fact: _part(h, share) for fact, h in entry.histograms.items() if (share := rate(fact)) > 0},
+        counters={fact: v * share for fact, v in entry.counters.items() if (share := of(fact)) > 0},
+        histograms={fact: _part(h, share) for fact, h in entry.histograms.items() if (share := of(fact)) > 0},
         replicas={
             name: r._replace(
-                counters={fact: v * share for fact, v in r.counters.items()},
-                histograms={fact: _part(h, share) for fact, h in r.histograms.items()},
+                counters={fact: v * single(fact, name) for fact, v in r.counters.items()},
+                histograms={fact: _part(h, single(fact, name)) for fact, h in r.histograms.items()},
             )
             for name, r in entry.replicas.items()
-            for share in (of(name),)
         },
         tenants={name: _share(one, tenants) for name, one in entry.tenants.items()},
         classes={name: _share(one, classes) for name, one in entry.classes.items()},

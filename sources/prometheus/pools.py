@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 from controller.core.facts import Fact, Kind
 from controller.core.observation import Facts, HistogramIncrement, PoolFacts, ReplicaFacts
@@ -19,6 +20,7 @@ from sources.prometheus.targets import Endpoint, Seat
 from sources.prometheus.transport import Answer
 from sources.splits import CLASS, MEANS, TENANT
 
+T = TypeVar("T")
 Seats = Mapping[str, Sequence[tuple[Seat, Endpoint]]]
 
 
@@ -32,6 +34,7 @@ class Gathered:
     asked: set[tuple[str, Fact]] = field(default_factory=set)
     failures: dict[tuple[str, Fact], str] = field(default_factory=dict)
     class_failures: dict[tuple[str, Fact], str] = field(default_factory=dict)  # the pool could be read, its classes not
+    back: dict[tuple[str, Fact], float] = field(default_factory=dict)  # seconds, of what was not answered at each tick
     warnings: set[str] = field(default_factory=set)
     doubts: Mapping[str, Collection[str]] = field(default_factory=dict)
     answered: bool = False
@@ -49,6 +52,11 @@ class Gathered:
         self.warnings.update(answer.warnings)
         for pool, of in found.items():
             self.got.setdefault(pool, {}).setdefault(question.fact, []).append(of)
+
+    def reaches(self, question: Question, back: float) -> None:
+        """The answer to this question counts from so many seconds before this tick, as the tick before had none."""
+        if question.whole:
+            self.back[question.family.contract.engine, question.fact] = back
 
     def fail(self, question: Question, why: str) -> None:
         if question.split == MEANS:
@@ -82,7 +90,7 @@ def pool_facts(
     members: dict[str, dict[str, _Bag]] = {"": {}, TENANT: {}, CLASS: {}}
     sources: dict[Fact, str] = {}
     failed: dict[Fact, str] = {}
-    class_failed = _failed(pool, gathered, gathered.class_failures)
+    class_failed = _mine(pool, gathered, gathered.class_failures)
     doubts = {*gathered.warnings, *gathered.doubts.get(pool.pool, ())}
     here = wanted(pool)
     for fact, several in gathered.got.get(pool.pool, {}).items():
@@ -111,7 +119,7 @@ def pool_facts(
     if not any(pool.pool in found.by_pool for family, found in gathered.families if not family.platform):
         lost = here - sources.keys() - unsupported.keys()
         failed = dict.fromkeys(lost, f"no series matches the selector of pool {pool.pool}")
-    failed |= _failed(pool, gathered, gathered.failures)
+    failed |= _mine(pool, gathered, gathered.failures)
     health = [target.up for several in seats.values() for _, target in several]
     return PoolFacts(
         own.histograms,
@@ -130,16 +138,17 @@ def pool_facts(
         partial="; ".join(sorted(doubts)),
         failed=failed,
         class_failed=class_failed,
+        since={fact: moment + lag - back for fact, back in _mine(pool, gathered, gathered.back).items()},
         front_age=_age([seat for seat, _ in seats[""]], moment, lag) if seats.keys() == {""} else None,
         targets_up=None if None in health or not has_up else health.count(True),
         targets_down=health.count(False),
     )
 
 
-def _failed(pool: PoolNeeds, gathered: Gathered, failures: Mapping[tuple[str, Fact], str]) -> dict[Fact, str]:
-    """The failures that concern this pool."""
+def _mine(pool: PoolNeeds, gathered: Gathered, found: Mapping[tuple[str, Fact], T]) -> dict[Fact, T]:
+    """What concerns this pool."""
     mine = {family.contract.engine for family, _ in gathered.of.get(pool.pool, ())}
-    return {fact: why for (engine, fact), why in failures.items() if engine in mine and fact in wanted(pool)}
+    return {fact: one for (engine, fact), one in found.items() if engine in mine and fact in wanted(pool)}
 
 
 def _named(parts: Mapping[str, _Bag]) -> dict[str, Facts]:

@@ -27,6 +27,7 @@ from sources.prometheus.transport import Answer, Transport
 # An increment over a longer gap would arrive as one burst of a past that no window of the loop still holds, and
 # restarts and births inside it could not be told; so reading starts anew, as after a start.
 GAP = 300.0
+_SAME = 1.0  # seconds by which two questions of one tick may count from different moments
 _PAST = 60.0  # a slot this old is history, not the present that was late
 _Key = tuple[str, Fact, str]
 
@@ -61,26 +62,27 @@ class PrometheusSource:
         self._targets = Targets()
         self._silence = Silence()
         self._since: float | None = None
+        self._asked: float | None = None  # the moment of that
         self._read_at: dict[_Key, float] = {}  # when each question was last answered: a failed one loses nothing
 
     def observe(self, at: float, deadline: float) -> Observation:
         """See ``Source``. A fact whose query failed is in ``failed``; its increment comes with the next answer."""
         until = time.monotonic() + deadline
         if self._since is not None and not self._since < at <= self._since + GAP:
-            self._since = None
+            self._since = self._asked = None
             self._read_at.clear()
         since = self._since
         try:
             self._look(self._moment(at)[0], until)
             moment, lag = self._moment(at)  # again: the first answer tells how far the clocks are apart
             doubts, warnings = self._sight(moment, until)
-            gathered = self._ask(moment, until, anew=since is None)
+            gathered = self._ask(moment, until, self._asked)
         except PrometheusError as error:
             return Observation(at, since, error=str(error))
         gathered.warnings |= warnings
         if gathered.failures and not gathered.answered:
             return Observation(at, since, error=next(iter(gathered.failures.values())))
-        self._since = at
+        self._since, self._asked = at, moment
         seats = self._targets.by_pool()
         for name, got in gathered.got.items():
             doubts[name] |= self._silence.of(name, got, seats.get(name, {}), moment)
@@ -177,9 +179,9 @@ class PrometheusSource:
             self._targets.health(health_rows.rows, moment, sighted)
         return doubts, warnings
 
-    def _ask(self, moment: float, until: float, *, anew: bool) -> Gathered:
-        """All facts, and the bucket edges of histograms where pods came or the look was renewed. `anew` says that the
-        whole observation has no increments."""
+    def _ask(self, moment: float, until: float, since: float | None) -> Gathered:
+        """All facts, and the bucket edges of histograms where pods came or the look was renewed. `since` is the moment
+        of the observation before, None when this one has no increments."""
         asked: dict[str, str] = {}
         of: dict[str, tuple[_Eyes, Question]] = {}
         starting: list[Question] = []
@@ -209,6 +211,9 @@ class PrometheusSource:
                 elif item.key not in failed:
                     edges = eyes.edges.get(item.key, {})
                     found = values(item, answer.rows, self._targets, edges, answer.dropped)
+                    back = self._back(item, moment)
+                    if since is not None and back is not None and back > moment - since + _SAME:
+                        gathered.reaches(item, back)
                     self._read_at[item.key] = moment
                     gathered.take(item, found, answer)
             except PrometheusError as error:
@@ -217,7 +222,9 @@ class PrometheusSource:
             del answer
         for item in starting:
             self._read_at[item.key] = moment
-            if not anew:  # the others have increments: without this, nothing counted would look like nothing happened
+            if (
+                since is not None
+            ):  # the others have increments: without this, nothing counted would look like nothing happened
                 gathered.fail(item, f"it was not read in the last {GAP:.0f} s, so counting starts anew")
         if not asked:
             gathered.answered = True

@@ -200,6 +200,32 @@ def test_a_constant_lag_of_the_store_is_no_outage() -> None:
         assert (dating.overdue, dating.late, dating.together) == (0, False, False)
 
 
+def test_one_query_that_timed_out_for_minutes_is_no_flash_when_it_answers() -> None:
+    """The others answered at every tick, so that the pool had no outage: the finished of two minutes came as those of
+    15 s."""
+    meter = Meter([PoolSpec(POOL, 60.0)])
+    since: float | None = None
+    for number in range(1, 31):
+        at, out = START + TICK * number, 12 <= number < 20
+        back = START + TICK * 11 if number == 20 else at - TICK
+        failed = {Fact.FINISHED: "timed out"} if out else {}
+        counters = {Fact.ARRIVED: 150.0} | ({} if out else {Fact.FINISHED: 10.0 * (at - back)})
+        facts = PoolFacts(
+            counters=counters if since is not None else {},
+            gauges={Fact.RUNNING: 5.0, Fact.WAITING: 0.0},
+            replicas={"a": ReplicaFacts(gauges={Fact.RUNNING: 5.0}, age=4.0)},
+            failed=failed,
+            since={Fact.FINISHED: back} if number == 20 else {},
+        )
+        seen = meter.update(Observation(at, since, {POOL: facts}, stamped=True))[POOL]
+        since = at
+        for signal in (Signal.FINISHED_RATE, Signal.OFFERED_RATE):
+            reading = seen.get(signal)
+            assert reading.value is None or reading.value == pytest.approx(10.0), number
+        if number >= 20:
+            assert seen.get(Signal.FINISHED_RATE).state == State.OK
+
+
 @given(
     phases=st.lists(st.floats(0.0, 14.9), min_size=1, max_size=6),
     outages=st.lists(st.tuples(st.floats(100.0, 700.0), st.floats(5.0, 250.0)), min_size=1, max_size=2),

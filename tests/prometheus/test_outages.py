@@ -308,3 +308,16 @@ def test_a_clock_ahead_of_the_backend_does_not_read_the_future(api: Api) -> None
     pool = source.observe(time.time(), 5.0).pools["llama"]
     source.close()
     assert pool.replicas["p"].age == pytest.approx(8.0, abs=1.5)
+
+
+def test_the_first_answer_after_a_query_that_failed_says_how_far_it_reaches_back(api: Api) -> None:
+    """Five finished in a minute are not five in fifteen seconds."""
+    source = PrometheusSource(PrometheusConfig(url=api.url), [NEEDS], clock=lambda: 5000.0)
+    seen = []
+    for number in range(7):
+        api.behave = broken("success", failure(503, "overloaded")) if 2 <= number < 5 else healthy
+        seen.append(source.observe(1000.0 + 15.0 * number, 5.0).pools["llama"])
+    source.close()
+
+    assert [Fact.FINISHED in one.failed for one in seen] == [False, False, True, True, True, False, False]
+    assert [dict(one.since) for one in seen] == [*[{}] * 5, {Fact.FINISHED: 1015.0}, {}]
