@@ -17,8 +17,15 @@ when those who ask for them are promised more than there is. Demand without a te
 1, and nobody can cap it. No cap is below a small part of the pool, whatever is asked: a starved tenant would be worse
 than an overload by as little.
 
+Where classes are told apart, a gate refuses those that may be shed first, and caps leave that to it
+(``policies.shield``): the level is that of the demand that may not be shed and of what was promised. Who asks for no
+more than it may count on is shielded. While nobody is, caps let through ``over`` more than what is carried: they are
+then no more than a rough division of what the gate decides by class, and what they refuse too much is lost.
+
 AIMD trim of the level: at most ``trim`` either way, one cut per ``pause`` while requests wait longer than the target,
-and back additively, only while somebody uses its cap. It moves no guarantee, and relief never exceeds what is left.
+and back additively, only while somebody uses its cap and nobody is shielded. It moves no guarantee, and relieves no
+more than is left. A second one, `press`, may: if a shielded tenant is refused while others are above what they may
+count on, the pool carries less than the model says. The level then falls by ``trim`` at once and comes back additively.
 
 The p99 of a use is tracked by one number (frugal streaming): per second it rises by 0.99 of an e-fold per ``memory``
 while the use is above, and falls by 0.01 while it is below, so that it is above for 1 % of the time. A flood of minutes
@@ -27,7 +34,7 @@ moves it by little, a tenant that grew is followed within hours.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, PoolReadings, Proposal, Target, TargetState
@@ -39,6 +46,7 @@ from controller.core.slo import Objective
 from controller.core.tenancy import TenantRules
 from controller.core.why import Why
 from policies.maxmin import Flow, used, water_level
+from policies.shield import NOBODY, broken, counted_on, part_of, sheddable, shielded, weight_of
 
 QUANTILE = 0.99
 GAP = 120.0  # seconds; of a longer silence nobody knows what was used
@@ -46,7 +54,6 @@ PASSING = 0.5  # share of the tightest promised wait that counts as the target o
 UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
 USED = 0.8  # share of a cap above which it is used
 TINY = 1e-6  # replica-equivalents; less is not short but rounded
-NOBODY = TenantRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ class FairShare:
     """Caps of the tenants of one pool."""
 
     levers = (Lever.TENANT_CAP,)
-    reads = READS
+    reads = READS | {Signal.REJECTED_RATE}
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -111,6 +118,18 @@ class FairShare:
         pause: float = param(
             "least time between two cuts: the window of the measure and its lag", 90.0, unit=Unit.DURATION, gt=0
         )
+        gate: bool = param(
+            "whether a gate refuses sheddable classes by itself; caps then leave it those that no guarantee covers",
+            True,
+        )
+        over: float = param(
+            "with such a gate and sheddable classes, while nobody is shielded: what caps let through to it above what "
+            "is carried, as a share",
+            0.1,
+            unit=Unit.RATIO,
+            ge=0,
+            le=1,
+        )
         delay: float = param(
             "queue delay to hold; 0 takes half of the tightest TTFT or queue time", 0.0, unit=Unit.DURATION, ge=0
         )
@@ -120,12 +139,14 @@ class FairShare:
 
     @dataclass(frozen=True, slots=True)
     class State:
-        """`uses` by tenant; `trim` factor on the water level, `cut_at` when it was last cut; unix seconds."""
+        """`uses` by tenant; `trim` factor on the water level, `cut_at` when it was last cut; `press` factor on it while
+        somebody is shielded. Unix seconds."""
 
         at: float | None = None
         uses: Mapping[str, Use] = field(default_factory=dict)
         trim: float = 1.0
         cut_at: float | None = None
+        press: float = 1.0
 
     def __init__(self, config: "FairShare.Config") -> None:
         if config.cut > config.trim > 0:
@@ -153,33 +174,44 @@ class FairShare:
         demands = {name: d * unit for name, d in sorted(told.items())}
         late = self._late(view.pool, objectives)
         state = self._learn(view, demands, owners, state)
-        state = self._trimmed(view, brief, late, state, busy=_busy(demands, owners))
-        case = self._case(view, brief, demands, unit, carried, late=late is None or late > 1, trim=state.trim)
+        owed = counted_on(view, demands, self.config.utilisation * carried * unit)
+        behind = shielded(demands, owed)
+        busy = not behind and _busy(demands, owners)
+        state = self._trimmed(view, brief, late, state, busy=busy, pressed=broken(view.pool, behind))
+        case = self._case(
+            view, brief, demands, unit, carried, late=late is None or late > 1, state=state, owed=owed,
+            shielding=bool(behind),
+        )  # fmt: skip
         made = [
             self._one(view, target, owner, case, state)
             for target, owner in owners.values()
             if owner.accepted is not None and math.isfinite(owner.accepted)
         ]
-        return tuple(made), self.State(view.tick.at, state.uses, state.trim, state.cut_at)
+        return tuple(made), replace(state, at=view.tick.at)
 
     # --- the level ---------------------------------------------------------------------------------------------------
 
     def _case(
         self, view: View, brief: Brief, demands: Mapping[str, float], unit: float, carried: float, *, late: bool,
-        trim: float,
+        state: "FairShare.State", owed: Mapping[str, float], shielding: bool,
     ) -> _Case:  # fmt: skip
         total = _number(brief.balance.demand, 0.0)
         supply = self.config.utilisation * carried * unit
         asked = math.fsum(demands.values())
         other = max(0.0, (total or 0.0) * unit - asked)
-        weights = math.fsum(_weight(view.tenants.get(t.member, NOBODY)) for t in view.targets)
+        weights = math.fsum(weight_of(view.tenants.get(t.member, NOBODY)) for t in view.targets)
         level, cut = math.inf, 1.0
         if brief.left > TINY:
-            # The pool's own level is trimmed by what is measured; but never is more relieved than is left.
+            # The pool's own level is trimmed by what is measured. By the model no more is relieved than is left; a
+            # shielded tenant that is refused is proof that the model is wrong.
             floors = {name: self._floor(view.tenants.get(name, NOBODY), weights, supply) for name in demands}
-            by_pool = _level(view, demands, floors, supply, other)
-            by_left = _level(view, demands, floors, max(0.0, asked - brief.left * unit), 0.0)
-            cut, level = max((by_pool[0], by_pool[1] * trim), by_left)
+            firm = 1.0 - (sheddable(view, brief) if self.config.gate else 0.0)
+            over = 1.0 + self.config.over if firm < 1.0 and not shielding else 1.0
+            flows = {name: max(firm * d, min(d, owed[name])) for name, d in demands.items()}
+            by_pool = _level(view, flows, floors, supply * over, other * firm)
+            by_left = _level(view, flows, floors, max(0.0, asked - brief.left * unit) * over, 0.0)
+            cut, level = max((by_pool[0], by_pool[1] * state.trim), by_left)
+            level *= state.press if shielding else 1.0
         return _Case(
             demands=demands,
             supply=supply,
@@ -192,7 +224,7 @@ class FairShare:
         )
 
     def _floor(self, rules: TenantRules, weights: float, supply: float) -> float:
-        return self.config.least * _part(rules, weights, supply)
+        return self.config.least * part_of(rules, weights, supply)
 
     # --- one tenant --------------------------------------------------------------------------------------------------
 
@@ -207,7 +239,7 @@ class FairShare:
         standing = self._standing(rules, use, demand, current, case)
         wish, why = standing, Why.STANDING_CAP
         own = max(rules.guarantee * case.cut, self._floor(rules, case.weights, case.supply))
-        part = _weight(rules) * case.level
+        part = weight_of(rules) * case.level
         fair = max(own, part + max(0.0, part - demand))
         if fair < standing:
             wish, why = fair, Why.FAIR_SHARE
@@ -227,7 +259,7 @@ class FairShare:
 
     def _standing(self, rules: TenantRules, use: Use, demand: float, current: float, case: _Case) -> float:
         config = self.config
-        part = _part(rules, case.weights, case.supply)
+        part = part_of(rules, case.weights, case.supply)
         known = config.peak * use.p99 if use.seen >= config.newcomer else max(config.peak * use.p99, part)
         cap = max(rules.guarantee, known, demand + config.spare * case.spare, config.least * part)
         if abs(cap - current) <= config.hysteresis * current and current >= max(rules.guarantee, demand):
@@ -249,7 +281,7 @@ class FairShare:
             cap = owners[name][1].accepted
             now = demand if cap is None else min(demand, max(cap, 0.0))
             uses[name] = self._followed(uses.get(name), now, gone)
-        return self.State(state.at, uses, state.trim, state.cut_at)
+        return replace(state, uses=uses)
 
     def _followed(self, use: Use | None, now: float, gone: float) -> Use:
         if use is None or use.p99 <= 0:
@@ -269,8 +301,9 @@ class FairShare:
         return None if delay is None else delay / (self.config.delay or PASSING * min(waits, default=UNPROMISED))
 
     def _trimmed(
-        self, view: View, brief: Brief, late: float | None, state: "FairShare.State", *, busy: bool
-    ) -> "FairShare.State":
+        self, view: View, brief: Brief, late: float | None, state: "FairShare.State", *, busy: bool,
+        pressed: bool | None,
+    ) -> "FairShare.State":  # fmt: skip
         """AIMD: one cut per pause, and back by so much a minute while it is of use to somebody."""
         config, trim, cut_at, now = self.config, state.trim, state.cut_at, view.tick.at
         gone = min(max(now - state.at, 0.0), GAP) if state.at is not None else 0.0
@@ -282,7 +315,13 @@ class FairShare:
                 trim, cut_at = trim * (1.0 - config.cut * min(1.0, late - 1.0)), now
         elif late is not None and late < 0.5 and busy and view.pool.get(Signal.QUEUE_DELAY).trusted:
             trim += step
-        return self.State(state.at, state.uses, min(max(trim, 1.0 - config.trim), 1.0 + config.trim), cut_at)
+        press = state.press
+        if pressed and brief.left > TINY:
+            press = 1.0 - config.trim
+        elif pressed is False:
+            press = min(1.0, press + step)
+        trim = min(max(trim, 1.0 - config.trim), 1.0 + config.trim)
+        return replace(state, trim=trim, cut_at=cut_at, press=press)
 
 
 def _level(
@@ -293,7 +332,7 @@ def _level(
     promised = [Flow(d, 0.0, rules[name].guarantee) for name, d in demands.items() if rules[name].guarantee > 0]
     if used(promised, 1.0) > supply:
         return min(water_level(promised, supply), 1.0), 0.0
-    flows = [Flow(d, max(rules[name].guarantee, floors[name]), _weight(rules[name])) for name, d in demands.items()]
+    flows = [Flow(d, max(rules[name].guarantee, floors[name]), weight_of(rules[name])) for name, d in demands.items()]
     if other > 0:
         flows.append(Flow(other))
     return 1.0, water_level(flows, supply)
@@ -303,15 +342,6 @@ def _busy(demands: Mapping[str, float], owners: Mapping[str, tuple[Target, Targe
     """Whether somebody uses its cap; one that nobody uses is no reason to raise any."""
     caps = {name: owner.accepted for name, (_, owner) in owners.items() if owner.accepted is not None}
     return any(demand >= USED * caps[name] for name, demand in demands.items() if name in caps)
-
-
-def _part(rules: TenantRules, weights: float, supply: float) -> float:
-    """Its part of the supply by weight, if all ask."""
-    return supply * _weight(rules) / weights
-
-
-def _weight(rules: TenantRules) -> float:
-    return rules.weight if math.isfinite(rules.weight) and rules.weight > 0 else 1e-6
 
 
 def _number(value: float | None, least: float = 0.0) -> float | None:

@@ -1,0 +1,74 @@
+"""Shield: whom tenant caps protect, and what of a shortfall is left to the gate behind them.
+
+A tenant is shielded while it asks for no more than it may count on: its guarantee, or its part by weight where nobody
+was promised anything. Nothing of it should be refused while others get more than they may count on, whatever their
+class: a tenant that calls all it sends critical would else push out what others were promised.
+
+A gate that refuses sheddable classes first does for all others what caps cannot, which see no classes. So what no
+guarantee covers asks for a part of the supply only as far as it may not be shed:
+
+    d' = max( (1 - sheddable share of all demand) · d, min( d, what it may count on ) )
+
+How the sheddable share is divided among tenants is not told; it counts as the same for all.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from controller.core.model import PoolReadings
+from controller.core.ports import Brief, View
+from controller.core.reading import State
+from controller.core.signals import Signal
+from controller.core.tenancy import TenantRules
+
+NOBODY = TenantRules()
+BROKEN = 0.02  # share of a tenant's requests whose refusal is no chance
+
+
+def weight_of(rules: TenantRules) -> float:
+    """A weight above 0, whatever stands in the rules."""
+    return rules.weight if math.isfinite(rules.weight) and rules.weight > 0 else 1e-6
+
+
+def part_of(rules: TenantRules, weights: float, supply: float) -> float:
+    """Its part of the supply by weight, if all ask."""
+    return supply * weight_of(rules) / weights
+
+
+def counted_on(view: View, demands: Mapping[str, float], supply: float) -> dict[str, float]:
+    """What each may count on, tokens/s: what it was promised; where nobody was promised anything, its part."""
+    rules = {name: view.tenants.get(name, NOBODY) for name in demands}
+    if any(one.guarantee > 0 for one in view.tenants.values()):
+        return {name: one.guarantee for name, one in rules.items()}
+    weights = math.fsum(weight_of(view.tenants.get(target.member, NOBODY)) for target in view.targets)
+    return {name: part_of(one, weights, supply) for name, one in rules.items()}
+
+
+def sheddable(view: View, brief: Brief) -> float:
+    """The share of the demand whose classes may be refused first; 0 where classes are not told apart."""
+    parts = {name: d for name, d in brief.balance.by_class.items() if math.isfinite(d) and d >= 0}
+    whole = math.fsum(parts.values())
+    shed = math.fsum(d for name, d in parts.items() if name in view.classes and view.classes[name].sheddable)
+    return shed / whole if whole > 0 else 0.0
+
+
+def shielded(demands: Mapping[str, float], owed: Mapping[str, float]) -> tuple[str, ...]:
+    """Those that ask for something, and for no more than they may count on."""
+    return tuple(name for name, demand in demands.items() if 0.0 < demand <= owed[name])
+
+
+def broken(pool: PoolReadings, names: Sequence[str]) -> bool | None:
+    """Whether one of them is refused what it may count on; None when no refusal is seen but not all can be told."""
+    found: bool | None = False
+    for name in names:
+        scope = pool.tenants.get(name)
+        asked, lost = (
+            (scope.get(Signal.OFFERED_RATE), scope.get(Signal.REJECTED_RATE)) if scope is not None else (None, None)
+        )
+        if asked is None or lost is None or State.UNSUPPORTED in (asked.state, lost.state):
+            continue
+        if asked.usable and lost.usable is not None and lost.usable > BROKEN * asked.usable:
+            return True
+        if not (asked.trusted and lost.trusted):
+            found = None
+    return found

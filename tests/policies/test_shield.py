@@ -1,0 +1,117 @@
+"""Shield: what was promised is not refused while others get more, and caps leave to the gate what it does by class."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.core.model import PoolReadings, Scope
+from controller.core.ports import Brief, View
+from controller.core.reading import Reading, State, ok
+from controller.core.relief import capped
+from controller.core.signals import Signal
+from controller.core.tenancy import ClassRules, TenantRules
+from policies.fair_share import FairShare
+from tests.policies.test_fair_share import NO_LIMIT, TTFT, UNIT, case, many, tenants
+from tests.support.cases import NOW, healthy
+
+LAW = FairShare(FairShare.Config())
+CLASSES = {"critical": ClassRules(), "batch": ClassRules(rank=1, sheddable=True)}
+PROMISED = {"victim": TenantRules(guarantee=2000.0), "flooder": TenantRules(guarantee=500.0)}
+
+
+def split(made: tuple[View, Brief], sheddable: float) -> tuple[View, Brief]:
+    """The same with this share of the demand in a class that may be shed first."""
+    view, brief = made
+    demand = math.fsum(brief.balance.by_flow.values())
+    parts = {"critical": demand * (1.0 - sheddable), "batch": demand * sheddable}
+    return replace(view, classes=CLASSES), replace(brief, balance=replace(brief.balance, by_class=parts))
+
+
+def values(view: View, brief: Brief, state: FairShare.State | None = None, law: FairShare = LAW) -> dict[str, float]:
+    made, _ = law.propose(view, TTFT, brief, state if state is not None else law.initial())
+    return {one.target.member: one.value for one in made}
+
+
+def stepped(made: tuple[View, Brief], state: FairShare.State) -> FairShare.State:
+    return LAW.propose(made[0], TTFT, made[1], state)[1]
+
+
+def refusing(rate: Reading) -> PoolReadings:
+    """A pool in which the victim, who asks for 10 requests/s, is refused so many."""
+    scope = Scope({Signal.OFFERED_RATE: ok(10.0), Signal.REJECTED_RATE: rate})
+    return replace(healthy(queue_delay=ok(0.0)), tenants={"victim": scope})
+
+
+def flood(at: float = 15.0, rejected: Reading = ok(0.0)) -> tuple[View, Brief]:  # noqa: B008 - frozen
+    """One tenant within its promise, one far above its own; four replicas of use."""
+    flows = {"victim": 1.0, "flooder": 9.0}
+    return case(flows, 4.0 / 0.95, rules=PROMISED, pool=refusing(rejected), at=at)
+
+
+def test_a_flooder_gets_what_the_promises_leave() -> None:
+    assert values(*flood())["flooder"] == 3000.0
+
+
+def test_who_is_within_its_promise_and_is_refused_presses_the_flooder_until_it_is_not() -> None:
+    """The gate sheds by class, whoever fills the pool: the queue stays short, and the victims' batch work was lost."""
+    view, brief = flood(rejected=ok(0.5))
+    state = stepped((view, brief), FairShare.State(at=NOW))
+    pressed = values(view, brief, FairShare.State(at=NOW))
+    later = stepped(flood(at=75.0), replace(state, at=NOW + 15.0))
+
+    assert state.press == pytest.approx(0.85)
+    assert pressed["flooder"] == pytest.approx(0.85 * 3000.0)
+    assert pressed["victim"] >= 2000.0
+    assert later.press == pytest.approx(0.86)  # a hundredth a minute
+
+
+def test_a_refusal_by_chance_presses_nobody() -> None:
+    assert stepped(flood(rejected=ok(0.1)), FairShare.State(at=NOW)).press == 1.0
+
+
+@pytest.mark.parametrize("state", [State.MISSING, State.STALE, State.PARTIAL])
+def test_a_press_stays_while_nobody_knows_whether_promises_are_kept(state: State) -> None:
+    made = flood(rejected=Reading(state, 0.0 if state is not State.MISSING else None))
+    assert stepped(made, FairShare.State(at=NOW, press=0.9)).press == 0.9
+
+
+def test_what_may_be_shed_is_left_to_the_gate() -> None:
+    """Caps see no classes: they cost critical requests what the gate would have taken from batch work."""
+    rules = {name: TenantRules(guarantee=100.0) for name in ("a", "b")}
+    flows = {"a": 3.0, "b": 3.0}
+
+    assert all(cap >= 3000.0 for cap in values(*split(case(flows, 4.0 / 0.95, rules=rules), 0.4)).values())
+    blind = FairShare(FairShare.Config(gate=False))
+    assert values(*split(case(flows, 4.0 / 0.95, rules=rules), 0.4), law=blind) == {"a": 2000.0, "b": 2000.0}
+
+
+def test_a_promise_covers_batch_work_too() -> None:
+    """A tenant that calls all it sends critical takes nothing of what another was promised, whatever its class."""
+    caps = values(*split(flood(), 0.5))
+
+    assert caps["victim"] >= 2000.0
+    assert caps["flooder"] == 3000.0
+
+
+def test_caps_that_shield_nobody_waste_no_capacity() -> None:
+    rules = {name: TenantRules(guarantee=100.0) for name in ("a", "b")}
+    law = FairShare(FairShare.Config(over=0.1))
+    caps = values(*split(case({"a": 9.0, "b": 9.0}, 4.0 / 0.95, rules=rules), 0.1), law=law)
+
+    assert caps == {"a": 2200.0, "b": 2200.0}
+
+
+@settings(max_examples=200)
+@given(many, st.floats(0.1, 100.0), st.floats(0.0, 100.0), tenants, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_classes_never_make_caps_relieve_more_than_is_left(
+    flows: dict[str, float], carried: float, left: float, rules: dict[str, TenantRules], shed: float, over: float
+) -> None:
+    law = FairShare(FairShare.Config(over=over))
+    caps = dict.fromkeys(flows, NO_LIMIT)
+    view, brief = split(case(flows, carried, caps=caps, left=left, rules=rules), shed)
+    made = values(view, brief, law=law)
+
+    assert capped(made, view.estimate, brief.balance) <= left + 1.0 / UNIT
