@@ -1,7 +1,5 @@
 """Disasters of moving a real HAProxy by its socket: what traffic does, and what is left when something breaks."""
 
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,6 +13,7 @@ from controller.core.model import Decision, Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
 from tests.support.haproxy import Proxy, Wire, free_port, haproxy, until, wire
+from tests.support.slow_engine import Client, slow_engine
 
 NOW = 1_704_067_800.0
 R1, R2, R3 = (Target("chat", Lever.WEIGHT, f"r{n}") for n in (1, 2, 3))
@@ -36,59 +35,6 @@ backend blind
   balance first
   server b1 127.0.0.1:9 weight 0
 """
-
-
-class SlowEngine:
-    """An engine that holds every request until it is let go, and then answers in full."""
-
-    def __init__(self) -> None:
-        self.got, self._go = 0, threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.place = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def let_go(self) -> None:
-        self._go.set()
-
-    def close(self) -> None:
-        self._go.set()
-        self._listener.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                wire, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(wire,), daemon=True).start()
-
-    def _answer(self, wire: socket.socket) -> None:
-        with wire:
-            wire.recv(1 << 16)
-            self.got += 1
-            wire.sendall(b"HTTP/1.1 200 OK\r\nX-Engine: slow\r\nContent-Length: 4\r\nConnection: close\r\n\r\nto")
-            self._go.wait(10)
-            wire.sendall(b"ld")
-
-
-class Client:
-    """One request in a thread of its own; `text` is all that came of it."""
-
-    def __init__(self, port: int) -> None:
-        self.text = b""
-        self._port = port
-        self._thread = threading.Thread(target=self._ask, daemon=True)
-        self._thread.start()
-
-    def _ask(self) -> None:
-        with socket.create_connection(("127.0.0.1", self._port), 10.0) as wire:
-            wire.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            while part := wire.recv(1 << 16):
-                self.text += part
-
-    def whole(self) -> bool:
-        self._thread.join(10)
-        return self.text.endswith(b"told")
 
 
 @pytest.fixture(scope="module")
@@ -193,8 +139,7 @@ def test_a_cap_is_told_in_tokens_and_counted_in_requests(proxy: Proxy) -> None:
 
 
 def test_what_is_in_flight_outlives_a_weight_a_drain_and_a_limit(tmp_path: Path) -> None:
-    engine = SlowEngine()
-    with haproxy(tmp_path, R1=engine.place) as proxy:
+    with slow_engine() as engine, haproxy(tmp_path, R1=engine.place) as proxy:
         one = hands(proxy)
         done(one, decide(B2, 1, 0), decide(B3, 1, 0))
         clients = [Client(proxy.port) for _ in range(3)]
@@ -206,12 +151,10 @@ def test_what_is_in_flight_outlives_a_weight_a_drain_and_a_limit(tmp_path: Path)
         until(lambda: b"R2" in waits.text, 2.0)  # it waited for r1, and is not left to wait for it
         engine.let_go()
         assert all(client.whole() for client in clients)
-    engine.close()
 
 
 def test_a_limit_makes_the_next_request_wait_and_not_fail(tmp_path: Path) -> None:
-    engine = SlowEngine()
-    with haproxy(tmp_path, R1=engine.place) as proxy:
+    with slow_engine() as engine, haproxy(tmp_path, R1=engine.place) as proxy:
         one = hands(proxy)
         done(one, decide(B2, 1, 0), decide(B3, 1, 0), decide(GATE, NO_LIMIT, 1))
         first = Client(proxy.port)
@@ -223,7 +166,6 @@ def test_a_limit_makes_the_next_request_wait_and_not_fail(tmp_path: Path) -> Non
         assert first.whole()
         assert second.whole()
         assert one.read([GATE], NOW)[GATE].accepted == 1
-    engine.close()
 
 
 # --- what a batch is -----------------------------------------------------------------------------------------------

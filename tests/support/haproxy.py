@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from actuators.haproxy.cli import Cli, Lost, NotReached
+from tests.support.pipelined import traffic
 from tests.support.real import program
 
 SHIPPED = Path(__file__).parents[2] / "examples" / "targets" / "haproxy"
@@ -103,31 +103,8 @@ class Proxy:
         return dict(line.split(" ")[1:3] for line in lines)
 
     def traffic(self, count: int, **headers: str) -> Counter[str]:
-        """Answers by engine, or by status where none answered: requests one after the other on one connection."""
-        head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-        request = f"GET / HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode()
-        found: Counter[str] = Counter()
-        with socket.create_connection(("127.0.0.1", self.port), 5.0) as wire:
-            reader = wire.makefile("rb")
-            for start in range(0, count, 50):
-                batch = min(50, count - start)
-                wire.sendall(request * batch)
-                for _ in range(batch):
-                    found[_answer(reader)] += 1
-        return found
-
-
-def _answer(reader: BinaryIO) -> str:
-    status = reader.readline().split()[1].decode()
-    engine, length = "", 0
-    while (line := reader.readline()) not in (b"\r\n", b""):
-        name, _, value = line.decode().partition(":")
-        if name.lower() == "x-engine":
-            engine = value.strip()
-        if name.lower() == "content-length":
-            length = int(value)
-    reader.read(length)
-    return engine or status
+        """Answers by engine, or by status where none answered."""
+        return traffic(self.port, count, **headers)
 
 
 def until(true: Callable[[], bool], seconds: float = 5.0) -> None:
