@@ -216,7 +216,7 @@ class Weights:
             if name in seen:
                 gain = gone / (self.config.smooth + gone) if self.config.smooth + gone > 0 else 1.0
                 pace = seen[name] if member.pace is None else member.pace + gain * (seen[name] - member.pace)
-                member = replace(member, pace=pace)
+                member = Member(member.since, pace)
             members[name] = member
         same = members.keys() == state.members.keys()
         hit, noise = state.hit, state.noise

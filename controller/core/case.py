@@ -39,6 +39,11 @@ class Common:
     out: int = 0
 
     @cached_property
+    def relax_down(self) -> bool:
+        """Whether lowering the value is the relaxing direction."""
+        return self.rules.relax_down
+
+    @cached_property
     def memory(self) -> float:
         """Seconds for which changes are remembered."""
         return memory(self.rules)
@@ -91,7 +96,7 @@ class Case:
     member: str = ""
 
     def relaxing(self, value: float) -> bool:
-        return value < self.current if self.common.rules.relax_down else value > self.current
+        return value < self.current if self.common.relax_down else value > self.current
 
     def doubt(self) -> Doubt | None:
         """Why the data does not justify relaxing; None when it does."""

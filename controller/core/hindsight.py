@@ -54,8 +54,14 @@ def look(
         if held.foreign_writer:
             foreign.add(target.lever)
 
+    stands: dict[Lever, float] = {}
+
     def relieved(lever: Lever, of: Mapping[str, float]) -> float:
-        return relief.given(rules[lever], of, pool, estimate, balance)
+        if of is not values.get(lever):
+            return relief.given(rules[lever], of, pool, estimate, balance)
+        if lever not in stands:  # what is there now is asked for by all who compare with it
+            stands[lever] = relief.given(rules[lever], of, pool, estimate, balance)
+        return stands[lever]
 
     seen = Seen(
         snapshot.tick.at,

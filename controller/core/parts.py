@@ -23,7 +23,7 @@ def split(
     `shape` its mean request."""
     usual = work(profile, shape, 1.0, None)
     rates = {name: rate for name, scope in sorted(scopes.items()) if (rate := _offered(scope)) is not None}
-    weighed = {name: rate * _cost(scopes[name], profile, shape) / usual for name, rate in rates.items()}
+    weighed = {name: rate * _cost(scopes[name], profile, shape, usual) / usual for name, rate in rates.items()}
     nameless = max(0.0, offered - math.fsum(rates.values()))
     whole = math.fsum(weighed.values()) + nameless
     if whole <= 0:
@@ -39,10 +39,13 @@ def _offered(scope: Scope) -> float | None:
     return None
 
 
-def _cost(scope: Scope, profile: Profile, shape: Shape) -> float:
+def _cost(scope: Scope, profile: Profile, shape: Shape, usual: float) -> float:
+    """The work of one of its requests; the usual one where its lengths are not told or not believed yet."""
     finished = scope.get(Signal.FINISHED_RATE)
+    rate = finished.usable
+    if not rate or (finished.count or ENOUGH) < ENOUGH:
+        return usual
     prompt, output = scope.get(Signal.PROMPT_TOKEN_RATE).usable, scope.get(Signal.GENERATION_TOKEN_RATE).usable
-    if not finished.usable or not prompt or not output or (finished.count or ENOUGH) < ENOUGH:
-        return work(profile, shape, 1.0, None)
-    own = Shape(prompt / finished.usable, output / finished.usable, shape.hit_rate)
-    return work(profile, own, 1.0, None)
+    if not prompt or not output:
+        return usual
+    return work(profile, Shape(prompt / rate, output / rate, shape.hit_rate), 1.0, None)

@@ -189,11 +189,13 @@ class Known:
 
     def charge(self, pool: PoolRules, decisions: Mapping[str, Decision], now: Balance) -> None:
         """Note what raised shares send to receiving pools; what flows there already is in their readings."""
-        agreed = consenting(pool, now)
-        for name, decision in decisions.items():
-            more = (decision.final or 0.0) - (decision.current or 0.0)
-            if more > 0 and name in now.exchange:
-                self._charged[name] = self.charged(name) + more * agreed * now.exchange[name]
+        raised = {
+            name: more for name, decision in decisions.items()
+            if name in now.exchange and (more := (decision.final or 0.0) - (decision.current or 0.0)) > 0
+        }  # fmt: skip
+        agreed = consenting(pool, now) if raised else 0.0
+        for name, more in raised.items():
+            self._charged[name] = self.charged(name) + more * agreed * now.exchange[name]
 
 
 def senders_first(pools: tuple[PoolRules, ...]) -> list[PoolRules]:

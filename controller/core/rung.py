@@ -106,8 +106,9 @@ class Rung:
             return self._left(target, current, blocked), observe(before, rules, owner, now)
         if owner.pin is not None and owner.pin.until > now:
             proposals = [Proposal(target, Ask.HOLD, owner.pin.value, "pin", Why.PIN)]
-        merged = merge(proposals, current, relax_down=rules.relax_down)
-        if not proposals:
+        if proposals:
+            merged = merge(proposals, current, relax_down=common.relax_down)
+        else:
             merged = Merged(current, "", self._silent(), {})
         value = current if merged.value is None else merged.value
         moved = changes(before, common.memory, current, now)
