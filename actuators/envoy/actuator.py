@@ -210,6 +210,10 @@ class Envoy:
             return Applied(target, Outcome.UNKNOWN, "another Governor sent it; told anew with the next tick")
         if seen.value is None:
             return Applied(target, Outcome.UNKNOWN, seen.error)
+        if self._files is not None and seen.value == value:  # in the file: has Envoy taken it?
+            verdict = self._files.verdict_of_written(carrier(self._config, target), self._config.timeout)
+            if verdict is not None and verdict.outcome is not Outcome.DONE:
+                return Applied(target, verdict.outcome, verdict.detail)
         outcome = Outcome.DONE if seen.value == value else Outcome.FAILED
         self._memory.sent(target, value, outcome, now)
         return Applied(

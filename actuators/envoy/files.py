@@ -68,6 +68,10 @@ class FilesTransport:
         """See ``Transport``."""
         return {key: self._verdict(key, time.monotonic() + within) for key in keys}
 
+    def verdict_of_written(self, key: Key, within: float) -> Verdict | None:
+        """What became of what this process wrote last; None when it wrote nothing."""
+        return self._verdict(key, time.monotonic() + within) if key in self._written else None
+
     def close(self) -> None:
         """Ends a wait; nothing is held open."""
         self._closed.set()

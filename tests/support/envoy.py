@@ -233,9 +233,9 @@ def bootstrap(
 
 
 @contextmanager
-def envoy(folder: Path, text: Callable[[int, int], str], number: int = 1) -> Iterator[EnvoyProcess]:
+def envoy(folder: Path, text: Callable[[int, int], str], number: int = 1, *, admin: int = 0) -> Iterator[EnvoyProcess]:
     """A running Envoy; `text` makes its bootstrap from the ports of front and admin page."""
-    front, admin = free_port(), free_port()
+    front, admin = free_port(), admin or free_port()
     path = folder / f"envoy-{number}.json"
     path.write_text(text(front, admin))
     made = EnvoyProcess(front, admin, path, number)
@@ -244,3 +244,69 @@ def envoy(folder: Path, text: Callable[[int, int], str], number: int = 1) -> Ite
         yield made
     finally:
         made.stop()
+
+
+class Wire:
+    """A wire between an Envoy and Governor. ``cut`` ends what is connected and takes nobody new until ``mend``; while it is
+    `deaf` the answering end does not hear the asking one, as until the monotonic time `deaf_until`."""
+
+    def __init__(self, to: int) -> None:
+        self.deaf, self.deaf_until = False, 0.0
+        self._to, self._cut = to, False
+        self._ends: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                try:
+                    assert not self._cut
+                    server = socket.create_connection(("127.0.0.1", self._to), timeout=5)
+                except (OSError, AssertionError):
+                    client.close()
+                    continue
+                server.settimeout(None)
+                self._ends += [client, server]
+                threading.Thread(target=self._carry, args=(client, server, True), daemon=True).start()
+                threading.Thread(target=self._carry, args=(server, client, False), daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket, words: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if not words or not (self.deaf or time.monotonic() < self.deaf_until):
+                    sink.sendall(data)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        self._cut = True
+        for end in self._ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        self._cut = False
+
+    def close(self) -> None:
+        self.cut()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+        for end in self._ends:
+            end.close()
+
+
+@contextmanager
+def wire(to: int) -> Iterator[Wire]:
+    """A wire to a port on which Governor listens, now or later."""
+    made = Wire(to)
+    try:
+        yield made
+    finally:
+        made.close()
