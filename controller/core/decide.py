@@ -16,9 +16,10 @@ from controller.core.fleet import RELIEVING, FleetHold, budgets, hold_releases, 
 from controller.core.guard_state import GuardState
 from controller.core.hindsight import Hindsight
 from controller.core.model import Decision, Lever, Plan, Snapshot, Target
+from controller.core.movable import UNREAD, moves, stands
 from controller.core.ports import Balance, Estimate, Policy
 from controller.core.rules import PER_REPLICA, FleetRules, LeverRules, PoolRules
-from controller.core.rung import UNREAD, Rung, bound, finish, moves, stands
+from controller.core.rung import Rung, bound, finish
 from controller.core.summary import Shortage, sentence
 
 FORGET = 900.0  # seconds after which the memory of a member that is gone is dropped

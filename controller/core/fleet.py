@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from controller.core.model import Decision, Lever, Mode, Step, Target
+from controller.core.model import Decision, Lever, Step, Target
+from controller.core.movable import moves
 from controller.core.rules import Budget, FleetGuard, FleetRules
 from controller.core.why import Why
 
@@ -66,8 +67,8 @@ def _budget(
     whoever is furthest from what it asked for, lower ranks before higher ones; nobody is pushed below what it has. Ties
     go by name, so that the order of pools does not matter."""
     mine = [d for t, d in sorted(decisions.items()) if t.lever == Lever.REPLICAS and t.pool in budget.pools]
-    fixed = math.fsum(_stands(d, known) * weights[d.target.pool] for d in mine if not _moves(d))
-    movers = {d.target: d for d in mine if _moves(d)}
+    fixed = math.fsum(_stands(d, known) * weights[d.target.pool] for d in mine if not _changes(d))
+    movers = {d.target: d for d in mine if _changes(d)}
     asked = {t: d.final or 0.0 for t, d in movers.items()}
     if fixed + math.fsum(asked[t] * weights[t.pool] for t in asked) <= budget.max + 1e-9:
         return decisions
@@ -92,9 +93,9 @@ def _budget(
     return {t: _cut(d, given[t], Why.GROUP_BUDGET, detail) if t in given else d for t, d in decisions.items()}
 
 
-def _moves(decision: Decision) -> bool:
+def _changes(decision: Decision) -> bool:
     """Whether the decision will be sent as it stands."""
-    return decision.changed and not decision.blocked and decision.mode in (Mode.PROTECT, Mode.AUTO)
+    return decision.changed and moves(decision)
 
 
 def _stands(decision: Decision, known: Mapping[Target, float]) -> float:
@@ -111,7 +112,7 @@ def _fleet_guard(
     guard = rules.guard
     weights = {p.pool: p.weight for p in rules.pools}
     replicas = [d for d in decisions.values() if d.target.lever == Lever.REPLICAS and d.current is not None]
-    falls = sorted((d for d in replicas if _moves(d) and (d.final or 0.0) < (d.current or 0.0)), key=_by_drop)
+    falls = sorted((d for d in replicas if _changes(d) and (d.final or 0.0) < (d.current or 0.0)), key=_by_drop)
     drops = {d.target: ((d.current or 0.0) - (d.final or 0.0)) * weights[d.target.pool] for d in falls}
     gpus = math.fsum((d.current or 0.0) * weights[d.target.pool] for d in replicas)
     many = len(falls) > guard.share * len(replicas) or math.fsum(drops.values()) > guard.share * gpus
@@ -146,7 +147,7 @@ def hold_releases(
     out = dict(decisions)
     for target, decision in decisions.items():
         lever = levers.get((target.pool, target.lever)) if target.lever in RELIEVING else None
-        if lever is None or target.pool in free or not _moves(decision) or decision.current is None:
+        if lever is None or target.pool in free or not _changes(decision) or decision.current is None:
             continue
         if decision.why is Why.PIN:
             continue  # a person is no wrong reading

@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from controller.core.fleet import budgets
-from controller.core.model import Decision, Lever, Mode, Step, Target
+from controller.core.model import Decision, Lever, Step, Target
+from controller.core.movable import moves, stands
 from controller.core.rules import FleetRules, Pair, Variants
 from controller.core.why import Why
 
@@ -211,13 +212,13 @@ _R = Lever.REPLICAS
 
 def _movable(out: Mapping[Target, Decision], target: Target) -> bool:
     found = out.get(target)
-    return found is not None and _moves(found)
+    return found is not None and _free(found)
 
 
-def _moves(decision: Decision) -> bool:
+def _free(decision: Decision) -> bool:
     pinned = any(step.why is Why.PIN for step in decision.steps) or decision.why is Why.PIN
     readable = decision.current is not None and decision.final is not None
-    return readable and not pinned and not decision.blocked and decision.mode in (Mode.PROTECT, Mode.AUTO)
+    return readable and not pinned and moves(decision)
 
 
 def _final(out: Mapping[Target, Decision], target: Target) -> float | None:
@@ -225,8 +226,7 @@ def _final(out: Mapping[Target, Decision], target: Target) -> float | None:
     found = out.get(target)
     if found is None:
         return None
-    sent = not found.blocked and found.mode in (Mode.PROTECT, Mode.AUTO)
-    return found.final if sent else found.current
+    return stands(found)
 
 
 def _current(out: Mapping[Target, Decision], target: Target) -> float | None:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.core.model import Decision, Lever, Snapshot, Target, TargetState
+from controller.core.model import Decision, Lever, Snapshot, Target
+from controller.core.movable import UNREAD
 from controller.core.ports import Balance, Estimate
 from controller.core.rules import LeverRules, PoolRules
 from controller.core.tenancy import ClassRules, TenantRules
@@ -18,12 +19,11 @@ from controller.core.tenancy import ClassRules, TenantRules
 FEW, MANY = 0.8, 0.98  # share of what is carried that may be in use: of few sequences, and of very many
 UNKNOWN = 0.95  # while nobody knows how many there are
 OUT = 0.5  # factor of a breaker below which a replica carries nothing that counts
-_UNREAD = TargetState(accepted=None)
 
 
 def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Known") -> Balance:
     """Supply and demand of a pool now, with what other pools send here from this tick on, not yet in any reading."""
-    owner = snapshot.targets.get(Target(pool.pool, Lever.REPLICAS), _UNREAD)
+    owner = snapshot.targets.get(Target(pool.pool, Lever.REPLICAS), UNREAD)
     serving = estimate.evidence.get("serving", owner.ready or owner.accepted or 0.0)
     out = held_out(pool.pool, snapshot) if any(one.lever is Lever.BREAKER for one in pool.levers) else 0
     accepted = owner.accepted or 0.0
@@ -44,7 +44,7 @@ def held_out(pool: str, snapshot: Snapshot) -> int:
     """How many of the replicas that are seen a breaker holds out of rotation."""
     readings = snapshot.pools.get(pool)
     held = (
-        snapshot.targets.get(Target(pool, Lever.BREAKER, name), _UNREAD).accepted
+        snapshot.targets.get(Target(pool, Lever.BREAKER, name), UNREAD).accepted
         for name in (readings.replicas if readings is not None else ())
     )
     return sum(1 for factor in held if factor is not None and factor < OUT)

@@ -15,11 +15,11 @@ from controller.core.guard_state import GuardState, changes, observe
 from controller.core.hindsight import Hindsight
 from controller.core.merge import Merged, merge
 from controller.core.model import Ask, Decision, Lever, Mode, Proposal, Snapshot, Step, Target, TargetState
+from controller.core.movable import UNREAD, moves
 from controller.core.ports import Balance, Brief, Estimate, Policy, View
 from controller.core.rules import PER_REPLICA, LeverRules, PoolRules, neutral
 from controller.core.why import Why
 
-UNREAD = TargetState(accepted=None, error="not read")
 _UNGUARDED = GuardState()
 _Steps = tuple[Step, ...]
 _NO_STEPS: _Steps = ()
@@ -198,16 +198,6 @@ def _sending(lever: LeverRules, current: float, final: float, now: float) -> tup
         return False, None
     renewed = lever.expiry > 0 and final != neutral(lever)
     return final != current or renewed, now + lever.expiry if renewed else None
-
-
-def moves(decision: Decision) -> bool:
-    """Whether an actuator gets what was decided, as far as its mode says."""
-    return not decision.blocked and decision.mode in (Mode.PROTECT, Mode.AUTO)
-
-
-def stands(decision: Decision) -> float | None:
-    """The value that will be there after this tick: a lever that only observes relieves nobody."""
-    return decision.final if moves(decision) else decision.current
 
 
 def without_effect(decision: Decision, lever: LeverRules) -> Decision:
