@@ -125,7 +125,7 @@ class FairShare:
         over: float = param(
             "with such a gate and sheddable classes, while nobody is shielded: what caps let through to it above what "
             "is carried, as a share",
-            0.1,
+            0.2,
             unit=Unit.RATIO,
             ge=0,
             le=1,

@@ -1,7 +1,9 @@
 """Threshold with hysteresis and dwell: the law that everybody can check by eye.
 
 Above `upper` for `dwell_up` seconds the value moves by `step_up` in the direction that protects, below `lower` for
-`dwell_down` it moves back by `step_down`; between the two it rests. Capacity and what is sent elsewhere protect by
+`dwell_down` it moves back by `step_down`; between the two it rests. Without a step it is one that makes sense for the
+lever: one replica, all of a breaker, a tenth of a weight or downgrade, a twentieth of the largest cap or set-point.
+Capacity and what is sent elsewhere protect by
 rising; a weight, a breaker, a cap and a gate by falling. The two thresholds must be apart, else the lever would swing
 on noise. Dwell is measured in seconds, not ticks, so late ticks do not change it. Each member has a dwell of its own:
 a replica's weight and breaker follow what that replica does, all else what the pool does. A replica that is out of
@@ -17,7 +19,7 @@ from typing import Literal
 from controller.core.members import own, scope
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.params import Unit, param
-from controller.core.ports import Brief, View
+from controller.core.ports import Brief, Limits, View
 from controller.core.reading import Reading, State
 from controller.core.rules import PER_REPLICA, RELAX_DOWN
 from controller.core.signals import INFO, Signal
@@ -36,6 +38,11 @@ class Marks:
 
 
 _UNMARKED = Marks()
+LONGEST = 600.0  # seconds; a threshold on a time beyond this was meant in milliseconds
+STEP: Mapping[Lever, float] = {
+    Lever.REPLICAS: 1.0, Lever.BREAKER: 1.0, Lever.WEIGHT: 0.1, Lever.DOWNGRADE: 0.1,
+}  # fmt: skip
+PART = 0.05  # of the largest value, the step of a lever whose values have no natural size
 
 
 class Threshold:
@@ -49,8 +56,8 @@ class Threshold:
         """Parameters of the threshold policy."""
 
         signal: str = param("signal to watch, e.g. kv_usage, queue_delay, queue_depth, ttft")
-        upper: float = param("above this the value moves to protect (unit of the signal)", gt=0)
-        lower: float = param("below this the value may relax (unit of the signal)", ge=0)
+        upper: float = param("above this the value moves to protect (unit of the signal; of times seconds)", gt=0)
+        lower: float = param("below this the value may relax (unit of the signal; of times seconds)", ge=0)
         statistic: str = param("statistic of a latency signal: p50, p95, p99 or mean", "p95")
         per_replica: bool = param("replicas: divide the signal by the current value first (queue depth each)", False)
         scope: Literal["by_lever", "pool", "member"] = param(
@@ -58,8 +65,13 @@ class Threshold:
             "weight and breaker",
             "by_lever",
         )
-        step_up: float = param("how far the value moves when the signal is above", 1.0, gt=0)
-        step_down: float = param("how far it moves back when the signal is below", 1.0, gt=0)
+        step_up: float | None = param(
+            "how far the value moves when the signal is above; without it by the lever: 1 replica, 1 of a breaker, 0.1 "
+            "of a weight or downgrade, 5 % of `max` of caps and set-points",
+            None,
+            gt=0,
+        )
+        step_down: float | None = param("how far it moves back when the signal is below; without it as up", None, gt=0)
         dwell_up: float = param("how long the signal must stay above", 0.0, unit=Unit.DURATION, ge=0)
         dwell_down: float = param("how long the signal must stay below", 300.0, unit=Unit.DURATION, ge=0)
         raise_when_high: bool | None = param(
@@ -81,6 +93,11 @@ class Threshold:
         if config.lower >= config.upper:
             raise ValueError(
                 f"lower: must be below upper ({config.lower:g} >= {config.upper:g}); leave a gap between them"
+            )
+        if INFO[Signal(config.signal)].unit == "s" and config.upper > LONGEST:
+            raise ValueError(
+                f"upper: {config.upper:g} s of {config.signal} is longer than anybody waits; thresholds on times are "
+                f"in seconds: write {config.upper / 1000.0:g} for {config.upper:g} ms"
             )
         self.config = config
 
@@ -113,8 +130,7 @@ class Threshold:
                 continue
             value = measured / max(current, 1.0) if self.config.per_replica else measured
             mine = marks[target] = self._mark(value, view.tick.at, state.marks.get(target, _UNMARKED))
-            quantum = view.limits[target].quantum
-            made = self._one(target, current, value, reading.trusted, view.tick.at, mine, quantum)
+            made = self._one(target, current, value, reading.trusted, view.tick.at, mine, view.limits[target])
             if target in stands and made.value <= 0 < current:
                 stands[target] = opened(stands[target], target.member, view.tick.at)
             proposals.append(made)
@@ -142,14 +158,15 @@ class Threshold:
         return one, Proposal(target, Ask.SET, FACTOR[one.phase], "threshold", why, evidence)
 
     def _one(
-        self, target: Target, current: float, value: float, trusted: bool, now: float, marks: Marks, quantum: float
+        self, target: Target, current: float, value: float, trusted: bool, now: float, marks: Marks, limits: Limits
     ) -> Proposal:
         c = self.config
         relax_down = RELAX_DOWN[target.lever]
         rises = relax_down if c.raise_when_high is None else c.raise_when_high
         sign = 1.0 if rises else -1.0
         # Half a replica would be rounded away, and the lever would never move.
-        up, down = max(c.step_up, quantum), max(c.step_down, quantum)
+        usual = STEP.get(target.lever, PART * limits.max)
+        up, down = (max(usual if step is None else step, limits.quantum) for step in (c.step_up, c.step_down))
         evidence = {"measure": value, "upper": c.upper, "lower": c.lower}
         # What is only known to be high may protect; whoever lets a high signal relax must know it.
         may = trusted or rises == relax_down

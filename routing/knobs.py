@@ -140,7 +140,7 @@ class Tenant:
     token_seconds: float = _knob("so many seconds of the rate may come at once", 4.0, unit=SECONDS, ge=0)
     token_alike: float = _knob(
         "requests up to so many tokens have to find the same level, so that a cap does not choose the small ones",
-        8192.0,
+        16_384.0,
         ge=0,
     )
     weight: float = _knob("its share among tenants in the fair queue", 1.0, gt=0)

@@ -71,7 +71,9 @@ DEFAULTS: Mapping[Lever, LeverDefaults] = MappingProxyType(
         ),
         Lever.TENANT_CAP: LeverDefaults(
             "tokens/s, prompt and answer", "`tenants` of the pool", "`max`", 1.0, 0.0, NO_LIMIT, NO_LIMIT,
-            rate_up=Rate(1.0, 15.0, relative=True), stabilise=30.0, expiry=300.0,
+            # A cap that stays when capacity has come refuses critical requests before idle replicas: two looks
+            # are enough.
+            rate_up=Rate(1.0, 15.0, relative=True), stabilise=15.0, expiry=300.0,
         ),
         Lever.ADMISSION: LeverDefaults(
             "requests in flight per replica; tokens", "`setpoints`: `concurrency`, `longest_prompt`", "`max`",

@@ -86,3 +86,31 @@ def test_a_step_of_less_than_a_replica_still_moves() -> None:
     config = Threshold.Config(signal="kv_usage", upper=0.8, lower=0.5, step_up=0.5)
 
     assert run(config, (0, ok(0.9)))[-1][0] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("lever", "limits", "current", "then"),
+    [
+        (Lever.TENANT_CAP, Limits(0.0, 40_000.0, 1.0), 40_000.0, 38_000.0),
+        (Lever.ADMISSION, Limits(1.0, 60.0, 1.0), 60.0, 57.0),
+        (Lever.DOWNGRADE, Limits(0.0, 1.0, 0.01), 0.0, 0.1),
+    ],
+)
+def test_a_step_that_nobody_wrote_makes_sense_for_the_lever(
+    lever: Lever, limits: Limits, current: float, then: float
+) -> None:
+    """One token a second would never end a flood, and 1 of a share is all of it at once."""
+    target = Target("llm", lever, "one")
+    law = Threshold(Threshold.Config(signal="kv_usage", upper=0.8, lower=0.5))
+    pool = healthy(kv_usage=ok(0.95))
+    view = View(Tick(1, NOW), pool, {target: TargetState(current)}, {target: limits}, Estimate())
+    (made,), _ = law.propose(view, (), BRIEF, law.initial())
+
+    assert made.value == pytest.approx(then)
+
+
+def test_a_threshold_in_milliseconds_is_refused() -> None:
+    """2000 for a first token within two seconds: it would never have been passed."""
+    with pytest.raises(ValueError, match=r"upper: 2000 s of ttft is longer than anybody waits.*write 2 for 2000 ms"):
+        Threshold(Threshold.Config(signal="ttft", upper=2000.0, lower=1000.0))
+    Threshold(Threshold.Config(signal="queue_depth", upper=2000.0, lower=1000.0))

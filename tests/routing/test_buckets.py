@@ -120,7 +120,7 @@ def test_requests_that_come_close_together_by_chance_do_not_cost_a_tenant_that_i
     """A burst of a few requests whatever the rate refused one in thirty of a tenant at six tenths of its cap."""
     caps = Tenant(tokens_per_s=20_000.0, token_burst=32_768.0)
 
-    assert passed(Buckets(), 0.0, 8500.0, caps) == 9  # four seconds of the rate
+    assert passed(Buckets(), 0.0, 8500.0, caps) == 8  # four seconds of the rate, less what each has to find
     assert passed(Buckets(), 0.0, 8500.0, Tenant(tokens_per_s=2000.0, token_burst=32_768.0)) == 3
 
 
