@@ -12,6 +12,7 @@ from actuators.haproxy import HAProxy, HAProxyConfig, HAProxyPool
 from controller.core.model import Decision, Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
+from tests.support.full_disk import full_disk
 from tests.support.haproxy import Proxy, Wire, free_port, haproxy, until, wire
 from tests.support.slow_engine import Client, slow_engine
 
@@ -417,10 +418,16 @@ def test_what_is_kept_in_files_outlives_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("which", ["map_file", "state_file"])
 def test_a_full_disk_keeps_nothing_from_taking_effect_and_is_said(proxy: Proxy, tmp_path: Path, which: str) -> None:
-    one = hands(proxy, BINDING, **{which: str(tmp_path / "nowhere" / "file")})
-    (applied,) = one.apply([decide(R1, 1, 0.5)], NOW)
+    kept = tmp_path / "kept"
+    kept.write_text("old")
+    one = hands(proxy, BINDING, **{which: str(kept)})
+    with full_disk():
+        (applied,) = one.apply([decide(R1, 1, 0.5)], NOW)
     assert (applied.outcome, "lost when HAProxy restarts" in applied.detail) == (Outcome.DONE, True)
     assert proxy.share("chat/r1") == 0.5
+    assert kept.read_text() == "old"
+    done(one, decide(R1, 0.5, 0.6))
+    assert "chat" in kept.read_text()
 
 
 # --- the doctor ----------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def file_rig(folder: Path, _: ExitStack) -> Rig:
         edit=lambda value: path.write_text(json.dumps({str(target): v for target, v in (now() | {A: value}).items()})),
         fail=lambda: ending.write_text("exit 1"),
         lose=lambda: ending.write_text("exec tail -f /dev/null"),
-        cannot={"refuse": "a file has nobody who could refuse"},
+        cannot={"refuse": "a file without a check has nobody who could refuse"},
     )
 
 
