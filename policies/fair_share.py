@@ -238,7 +238,9 @@ class FairShare:
         use = state.uses.get(name, Use(0.0))
         standing = self._standing(rules, use, demand, current, case)
         wish, why = standing, Why.STANDING_CAP
-        own = max(rules.guarantee * case.cut, self._floor(rules, case.weights, case.supply))
+        # Who asks for less than is left of its guarantee makes nothing infeasible, and its next minute may be above.
+        promised = rules.guarantee * (case.cut if demand > rules.guarantee * case.cut else 1.0)
+        own = max(promised, self._floor(rules, case.weights, case.supply))
         part = weight_of(rules) * case.level
         fair = max(own, part + max(0.0, part - demand))
         if fair < standing:

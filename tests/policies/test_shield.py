@@ -104,6 +104,14 @@ def test_caps_that_shield_nobody_waste_no_capacity() -> None:
     assert caps == {"a": 2200.0, "b": 2200.0}
 
 
+def test_guarantees_that_cannot_all_be_kept_are_not_cut_for_who_asks_for_less() -> None:
+    """Its cap stood just above its mean, and the bucket refused what came above the mean."""
+    rules = {"greedy": TenantRules(guarantee=3000.0), "small": TenantRules(guarantee=2000.0)}
+    caps = values(*case({"greedy": 9.0, "small": 0.5}, 3.0 / 0.95, rules=rules))
+
+    assert caps == {"greedy": 2500.0, "small": 2000.0}
+
+
 @settings(max_examples=200)
 @given(many, st.floats(0.1, 100.0), st.floats(0.0, 100.0), tenants, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_classes_never_make_caps_relieve_more_than_is_left(
