@@ -22,7 +22,8 @@ class Attempts:
 
     def __init__(self, world: "World") -> None:
         self._ended = world.truth.jobs
-        self._open = [job for front in world.fleet.fronts.values() for job in front.under_way]
+        here = [(front.pool, job) for front in world.fleet.fronts.values() for job in front.under_way]
+        self._open = [job for _, job in here]
         classes, tenants, streams = self._ended.classes, self._ended.tenants, self._ended.streams
         self._columns: dict[str, list[float]] = {
             "arrived": [job.arrived for job in self._open],
@@ -33,6 +34,7 @@ class Attempts:
             "origin": [job.origin if job.origin >= 0 else job.request.id for job in self._open],
             "klass": [classes.number(job.request.klass) for job in self._open],
             "tenant": [tenants.number(job.request.tenant) for job in self._open],
+            "pool": [self._ended.pools.number(pool) for pool, _ in here],
             "stream": [streams.number(job.stream) for job in self._open],
             "attempt": [job.attempt for job in self._open],
             "retried": [0] * len(self._open),

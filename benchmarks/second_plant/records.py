@@ -31,7 +31,7 @@ class Records:
             "output": np.array([one.ask.answer for one in told], dtype=np.int64),
             "origin": np.arange(count, dtype=np.int64),
         }
-        for name in ("stream", "attempt", "retried", "klass", "tenant", "degraded", "cached"):
+        for name in ("pool", "stream", "attempt", "retried", "klass", "tenant", "degraded", "cached"):
             self._columns[name] = np.zeros(count, dtype=np.int64)
 
     def column(self, name: str) -> NDArray[Any]:

@@ -49,7 +49,8 @@ class Against(Protocol):
 
 class Jobs(Protocol):
     """Attempts at requests as columns, one row each, with the truth about them. `ending` holds places in `endings`,
-    `klass` and `tenant` in `classes` and `tenants`; `first_token` and `ended` are NaN where it has not come."""
+    `klass` and `tenant` in `classes` and `tenants`, `pool` a number for each pool; `first_token` and `ended` are NaN
+    where it has not come."""
 
     @property
     def endings(self) -> Sequence[str]: ...

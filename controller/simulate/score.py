@@ -181,10 +181,18 @@ def _event(verdicts: Verdicts, span: Span, event: Event, good_minute: float) -> 
 def _by_tenant(
     verdicts: Verdicts, chosen: NDArray[np.bool_], span: Span
 ) -> list[tuple[dict[str, float], dict[str, float]]]:
-    """(asked, served) by tenant for each minute, in cost; only where there are several tenants."""
+    """(asked, served) by tenant for each minute of each pool, in cost; only where there are several tenants. What one
+    pool serves cannot be divided among those who ask another."""
     if len(verdicts.tenants) < 2:
         return []
     chosen = chosen & (verdicts.result != OPEN)
+    pools = np.unique(verdicts.pool)
+    return [row for pool in pools for row in _minutes(verdicts, chosen & (verdicts.pool == pool), span)]
+
+
+def _minutes(
+    verdicts: Verdicts, chosen: NDArray[np.bool_], span: Span
+) -> list[tuple[dict[str, float], dict[str, float]]]:
     tenants = len(verdicts.tenants)
     minutes = int(np.ceil(span.seconds / MINUTE))
     place = ((verdicts.arrived[chosen] - span.begin) // MINUTE).astype(np.int64) * tenants + verdicts.tenant[chosen]

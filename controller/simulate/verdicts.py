@@ -29,13 +29,14 @@ OUTPUT_COST = 2.0  # a token of the answer costs as much as two of the prompt
 class Verdicts:
     """One row per request, in order of the first arrival (unix seconds). `why` are places in `reasons`, `klass` and
     `tenant` in `classes` and `tenants`. `ttft` and `tpot` seconds, NaN where there was no answer. `cost` in tokens of
-    the prompt; `served` whether an answer was given, kept promise or not."""
+    the prompt; `served` whether an answer was given, kept promise or not; `pool` a number for each pool."""
 
     arrived: NDArray[np.float64]
     result: NDArray[np.int64]
     why: NDArray[np.int64]
     klass: NDArray[np.int64]
     tenant: NDArray[np.int64]
+    pool: NDArray[np.int64]
     ttft: NDArray[np.float64]
     tpot: NDArray[np.float64]
     cost: NDArray[np.float64]
@@ -81,7 +82,7 @@ def judge(jobs: Jobs, promises: Mapping[str, Promise], now: float) -> Verdicts:
     rows = np.argsort(arrived, kind="stable")
     return Verdicts(
         arrived[rows], result[rows], why[rows].astype(np.int64), klass[rows],
-        jobs.column("tenant")[last].astype(np.int64)[rows],
+        jobs.column("tenant")[last].astype(np.int64)[rows], jobs.column("pool")[first].astype(np.int64)[rows],
         np.where(served, ttft, np.nan)[rows], np.where(served, tpot, np.nan)[rows],
         (prompt + OUTPUT_COST * output)[rows], served[rows], prompt[rows],
         jobs.column("cached")[last].astype(np.int64)[rows], output[rows],

@@ -28,6 +28,7 @@ class Try:
     output: int = 50
     cached: int = 0
     stream: int = 0
+    pool: int = 0
 
 
 class Truth:
