@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from actuators.batch import invalid, reject, wanted
@@ -14,7 +14,7 @@ from actuators.envoy.config import EnvoyConfig, Files
 from actuators.envoy.doctor import findings
 from actuators.envoy.files import FilesTransport
 from actuators.envoy.hub import Hub
-from actuators.envoy.look import Look
+from actuators.envoy.look import PREDECESSOR, Look
 from actuators.envoy.publisher import Publisher
 from actuators.envoy.resources import Key, carrier
 from actuators.envoy.server import GrpcTransport
@@ -45,8 +45,8 @@ class Envoy:
             self._transport = GrpcTransport(config.transport, self._hub)
         self._publisher: Publisher | None = None
         self._opening = threading.Lock()
-        self._first: float | None = None  # the tick of the first read
-        self._ours = self._files is not None
+        self._first: dict[Key, float] = {}  # the tick at which a resource could be read first
+        self._ours: set[Key] = set()  # resources that were told by this process, and by none before it
 
     @classmethod
     def describe(cls, config: EnvoyConfig | None = None) -> Mapping[Lever, Capability]:
@@ -57,19 +57,21 @@ class Envoy:
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         publisher = self._open()
         publisher.refresh()
-        self._another_tick(now)
         look = self._look(publisher)
         states: dict[Target, TargetState] = {}
-        found: dict[Target, float] = {}
+        found: dict[Target, Entry] = {}
         for target in targets:
             seen = look.seen(target)
+            key = carrier(self._config, target)
+            if seen.value is not None:
+                self._another_tick(key, now)
             if seen.value is not None and not seen.assumed:
                 self._memory.saw(target, seen.value, now, seen.writer)
-                found[target] = seen.value
+                if self._files is not None or (seen.writer == PREDECESSOR and not self._told_by_us(key)):
+                    found[target] = Entry(seen.value)
             state = self._memory.state(target, seen.value, now, error=seen.error)
             states[target] = replace(state, assumed=seen.assumed)
-        if self._files is not None or not self._ours:
-            self._adopt(publisher, found)
+        self._adopt(publisher, found)
         return states
 
     def _open(self) -> Publisher:
@@ -80,34 +82,46 @@ class Envoy:
                 publisher = Publisher(self._config, self._transport, book)
                 publisher.begin(self._files.there if self._files is not None else None)
                 self._publisher = publisher
+                self._take_over(publisher.keys() - self._carriers())
             return self._publisher
 
-    def _another_tick(self, now: float) -> None:
+    def _carriers(self) -> set[Key]:
+        """The resources that carry targets of ours; nobody decides on what the others say."""
+        targets = [*self._binding.targets, *(Target(pool, lever) for pool, lever in self._binding.scopes)]
+        return {carrier(self._config, target) for target in targets}
+
+    def _another_tick(self, key: Key, now: float) -> None:
         """What is not neutral is sent at every tick, so after a whole one everything that is still wanted is known, and
         replaces what a Governor before this one told."""
-        if self._first is None:
-            self._first = now
-        elif now != self._first:
-            self._take_over()
+        if self._first.setdefault(key, now) != now:
+            self._take_over({key})
 
-    def _take_over(self) -> None:
-        self._ours = True
-        if self._hub is not None:
-            self._hub.take_over()
+    def _take_over(self, keys: Collection[Key]) -> None:
+        if self._hub is not None and not self._ours.issuperset(keys):
+            self._ours.update(keys)
+            self._hub.take_over(keys)
 
-    def _adopt(self, publisher: Publisher, found: Mapping[Target, float]) -> None:
-        """Values that somebody else set are told on beside ours, for a resource is told as a whole."""
+    def _told_by_us(self, key: Key) -> bool:
+        """Whether Envoys have this from this process alone. A file may be anybody's."""
+        return key in self._ours
+
+    def _adopt(self, publisher: Publisher, entries: Mapping[Target, Entry]) -> None:
+        """Values that are in force without our doing are told on beside ours, for a resource is told as a whole. In a
+        file they stand already; an Envoy that was told by another Governor hears of them when it is taken over."""
         book = publisher.book
-        strange = {target: Entry(value) for target, value in found.items() if value != book.value(target)}
-        if strange:
+        strange = {target: entry for target, entry in entries.items() if entry.value != book.value(target)}
+        if strange and self._files is not None:
             publisher.adopt(book.having(strange))
+        elif strange:
+            publisher.want(book.having(strange))
 
     def _look(self, publisher: Publisher) -> Look:
         def verdict(key: Key) -> Verdict:
             return self._transport.verdicts((key,), 0.0)[key]
 
         scene = publisher.scene()
-        return Look(self._config, scene, self._endpoint, verdict, self._admins, self._files, ours=self._ours)
+        ours = self._told_by_us
+        return Look(self._config, scene, self._endpoint, verdict, self._admins, self._files, ours=ours)
 
     def _endpoint(self, target: Target) -> Endpoint:
         """Where a replica listens; raises ActuatorError."""
@@ -135,7 +149,7 @@ class Envoy:
         left = [d for d in decisions if d.target not in applied]
         if left:
             publisher.want(before.having({d.target: _entry(d, now) for d in left}))
-            self._take_over()
+            self._take_over({carrier(self._config, d.target) for d in left})
             applied.update(self._told(publisher, before, left, now))
         return tuple(applied[d.target] for d in decisions)
 
@@ -203,15 +217,16 @@ class Envoy:
         return tuple(self._verified(publisher, look, decision, now) for decision in decisions)
 
     def _verified(self, publisher: Publisher, look: Look, decision: Decision, now: float) -> Applied:
-        target, value = decision.target, wanted(decision)
+        target, value, key = decision.target, wanted(decision), carrier(self._config, decision.target)
         seen = look.seen(target)
-        if seen.assumed:  # sent by the Governor before this one: let it stand until the next decision
-            publisher.adopt(publisher.book.having({target: _entry(decision, now)}))
+        if seen.assumed or (seen.value is None and self._files is None and not self._told_by_us(key)):
+            # Sent by the Governor before this one: let it stand until the next decision.
+            self._adopt(publisher, {target: _entry(decision, now)})
             return Applied(target, Outcome.UNKNOWN, "another Governor sent it; told anew with the next tick")
         if seen.value is None:
             return Applied(target, Outcome.UNKNOWN, seen.error)
         if self._files is not None and seen.value == value:  # in the file: has Envoy taken it?
-            verdict = self._files.verdict_of_written(carrier(self._config, target), self._config.timeout)
+            verdict = self._files.verdict_of_written(key, self._config.timeout)
             if verdict is not None and verdict.outcome is not Outcome.DONE:
                 return Applied(target, verdict.outcome, verdict.detail)
         outcome = Outcome.DONE if seen.value == value else Outcome.FAILED

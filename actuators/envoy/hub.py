@@ -48,7 +48,7 @@ class Hub:
         self._told: dict[Key, Told] = {}
         self._streams: list[Stream] = []
         self._left: dict[str, float] = {}  # node: when its last stream ended
-        self._ours = False
+        self._ours: set[Key] = set()
         self._closed = False
 
     # --- what there is ---------------------------------------------------------------------------------------------
@@ -65,11 +65,11 @@ class Hub:
             }  # fmt: skip
             self._news.notify_all()
 
-    def take_over(self) -> None:
-        """From now on, what an Envoy was told by another Governor is replaced. Until then those that come with such a
-        thing keep it: this process does not know yet what of it is still wanted."""
+    def take_over(self, keys: Collection[Key]) -> None:
+        """From now on, what an Envoy was told of these by another Governor is replaced. Until then those that come with
+        such a thing keep it: this process does not know yet what of it is still wanted."""
         with self._news:
-            self._ours = True
+            self._ours.update(keys)
             self._news.notify_all()
 
     @property
@@ -140,9 +140,14 @@ class Hub:
 
     def _parcel(self, stream: Stream) -> Parcel | None:
         for kind in Kind:
-            if kind not in stream.wants or (stream.wants[kind].predecessor and not self._ours):
+            if kind not in stream.wants:
                 continue
-            there = {key.name: told.generation for key, told in self._told.items() if key.kind is kind}
+            fresh = not stream.wants[kind].predecessor
+            there = {
+                key.name: told.generation
+                for key, told in self._told.items()
+                if key.kind is kind and (fresh or key in self._ours)
+            }
             due = stream.due(kind, there)
             if not due:
                 continue

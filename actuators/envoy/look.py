@@ -15,6 +15,8 @@ from actuators.envoy.transport import Verdict
 from controller.core.model import Lever, Outcome, Target
 from controller.core.ports import ActuatorError
 
+PREDECESSOR = "another Governor"
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -28,11 +30,11 @@ class Seen:
 
 
 class Look:
-    """One look at everything. Admin pages are asked once. `ours` is whether Envoys were told by this process."""
+    """One look at everything. Admin pages are asked once. `ours` is whether a resource was told by this process."""
 
     def __init__(
         self, config: EnvoyConfig, scene: Scene, find: Callable[[Target], Endpoint], verdict: Callable[[Key], Verdict],
-        admins: Sequence[Admin], files: FilesTransport | None, *, ours: bool,
+        admins: Sequence[Admin], files: FilesTransport | None, *, ours: Callable[[Key], bool],
     ) -> None:  # fmt: skip
         self._config, self._scene, self._find, self._verdict = config, scene, find, verdict
         self._admins, self._files, self._ours = admins, files, ours
@@ -63,8 +65,8 @@ class Look:
             if value is not None:
                 layer = keys[wanted[0]].layer
                 strange = layer != self._config.layer(target.lever)
-                found.append(Seen(value, writer=writer(layer, admin) if strange else "another Governor"))
-            elif target in self._scene.book and self._ours:
+                found.append(Seen(value, writer=writer(layer, admin) if strange else PREDECESSOR))
+            elif target in self._scene.book and self._ours(carrier(self._config, target)):
                 return None  # not there yet, or gone: what Envoy acknowledges says more
         values = {one.value for one in found}
         if len(values) > 1:
@@ -96,7 +98,8 @@ class Look:
         return Seen(neutral(target.lever) if value is None else value, writer=who)
 
     def _by_stream(self, target: Target) -> Seen:
-        verdict = self._verdict(carrier(self._config, target))
-        if verdict.outcome is Outcome.FAILED or (self._ours and verdict.outcome is not Outcome.DONE):
+        key = carrier(self._config, target)
+        verdict, ours = self._verdict(key), self._ours(key)
+        if verdict.outcome is Outcome.FAILED or (ours and verdict.outcome is not Outcome.DONE):
             return Seen(None, verdict.detail)
-        return Seen(self._scene.book.value(target), assumed=not self._ours)
+        return Seen(self._scene.book.value(target), assumed=not ours)

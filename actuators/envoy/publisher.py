@@ -45,6 +45,11 @@ class Publisher:
         known = {pool: _usable(origin.known) for pool, origin in self._origins.items()}
         return Scene(self.book if book is None else book, known, self._transport.envoys())
 
+    def keys(self) -> set[Key]:
+        """The resources that there are."""
+        with self._lock:
+            return set(self._told)
+
     def begin(self, there: Callable[[Resource], bool] | None = None) -> None:
         """Tell for the first time what is not `there` already."""
         with self._lock:
