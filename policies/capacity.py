@@ -28,6 +28,7 @@ from controller.core.why import Why
 
 CLAMP = 1.5  # ln(latency/target) beyond this says no more than "far too slow"
 UNFORESEEN = 0.1  # share of the load to keep in hand where it cannot be forecast
+FEW = 0.25  # requests that wait per replica, below which a queue in a fleet with room is looked at twice
 LONGEST = 3600.0  # seconds between two tries to get capacity that does not come
 
 
@@ -78,6 +79,7 @@ class Capacity:
         {
             Signal.ITL, Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE, Signal.FINISHED_RATE, Signal.RUNNING,
             Signal.ADMITTED_RATE, Signal.BEGUN_RATE, Signal.QUEUE_DELAY, Signal.PREFIX_HIT_RATE, Signal.RETRY_SHARE,
+            Signal.RECENT_RATE,
         }
     )  # fmt: skip
 
@@ -108,12 +110,15 @@ class Capacity:
     @dataclass(frozen=True, slots=True)
     class State:
         """`trim` in ln; `at` of the last update and `busy` when something was asked last, unix seconds; `short` of
-        capacity that does not come."""
+        capacity that does not come; `rested` when the trim had to rest last, unix seconds; `queued` whether a queue
+        that lasts was there at the last tick."""
 
         trim: float = 0.0
         at: float | None = None
         busy: float | None = None
         short: Short | None = None
+        rested: float | None = None
+        queued: bool = False
 
     def __init__(self, config: "Capacity.Config") -> None:
         self.config = config
@@ -126,6 +131,8 @@ class Capacity:
     ) -> tuple[Sequence[Proposal], "Capacity.State"]:
         """One proposal per target: SET while demand is trusted, AT_LEAST while it is not, none when nothing is known
         but the queue is empty."""
+        rested = view.tick.at if _relieved(view, brief) else state.rested
+        state = replace(state, rested=rested)
         trim = self._trim(view, objectives, brief, state)
         busy = state.busy if state.busy is not None and _idle(view) else view.tick.at
         state = replace(state, trim=trim, at=view.tick.at, busy=busy)
@@ -134,7 +141,7 @@ class Capacity:
             proposal = self._one(view, target, state)
             state = replace(state, short=self._waiting(view, target, state.short))
             made.append(self._given_up(view, target, proposal, state.short))
-        return tuple(made), state
+        return tuple(made), replace(state, queued=_long_queue(view))
 
     def _one(self, view: View, target: Target, state: "Capacity.State") -> Proposal:
         estimate, config = view.estimate, self.config
@@ -158,7 +165,9 @@ class Capacity:
             # The hysteresis would keep the last replica for ever; how long it is kept is said by `idle`.
             gone = view.tick.at - (state.busy if state.busy is not None else view.tick.at)
             down = spare if spare or gone >= config.idle else 1
-        if self._queue_outlasts(view, owner, current):
+        # Where there is more than enough by all that is known, a few that wait may be chance: the next reading tells.
+        sure = up >= current or state.queued or estimate.evidence.get("still_waiting", 0.0) >= FEW * current
+        if sure and self._queue_outlasts(view, owner, current):
             up = max(up, int(current) + 1)
         if floor > max(up, current):
             return Proposal(target, Ask.SET, floor, "capacity", Why.TIMETABLE, {**evidence, "floor": floor})
@@ -212,11 +221,7 @@ class Capacity:
         """Whether requests will still wait when one more replica is warm, with all that was asked for serving already:
         then one more helps whatever the model says. One at a time, because the next answer comes with the next one. A
         prompt that a full step has left out for the next one is no queue, and a large pool has one at every scrape."""
-        delay = view.pool.get(Signal.QUEUE_DELAY).usable
-        if delay is not None and delay < view.estimate.passing:
-            return False
-        left = view.estimate.evidence.get("still_waiting", 0.0)
-        return left >= 1.0 and self._all_serve(view, owner, current)
+        return _long_queue(view) and self._all_serve(view, owner, current)
 
     def _all_serve(self, view: View, owner: TargetState, current: float) -> bool:
         """Whether all that was asked for serves: what was added last must show before one more is added."""
@@ -243,9 +248,10 @@ class Capacity:
     def _trim(self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Capacity.State") -> float:
         now, config = view.tick.at, self.config
         gone = min(now - state.at, 120.0) if state.at is not None else 0.0
-        # While work is shed or waits for capacity, latency says nothing of the model: what helps is on its way.
-        # The whole shortage counts: a rung above this one may leave nothing of it.
-        rests = max(brief.short, brief.left) > 0 or any(owner.pending for owner in view.targets.values())
+        # While work is shed or waits for capacity, latency says nothing of the model: what helps is on its way. Nor
+        # does it while the window still holds what was served meanwhile.
+        window = max((one.window for one in objectives), default=0.0)
+        rests = state.rested is not None and now - state.rested < max(window, 1e-3)
         error = max((e for o in objectives if (e := _error(view, o)) is not None), default=0.0)
         trim = state.trim * math.exp(-gone / (4 * config.trim_time))  # leaky: an old correction fades
         if not rests and abs(error) > config.dead_band and (error > 0 or self._loaded(view)):
@@ -257,6 +263,20 @@ class Capacity:
         careful. Everywhere else it is low because there is little to do."""
         serving = view.estimate.evidence.get("serving", 0.0)
         return (view.estimate.demand or 0.0) >= 0.8 * self.config.utilisation * serving > 0
+
+
+def _relieved(view: View, brief: Brief) -> bool:
+    """Whether other levers relieve, or capacity is on its way. The whole shortage counts: a rung above this one may
+    leave nothing of it."""
+    return max(brief.short, brief.left) > 0 or any(owner.pending for owner in view.targets.values())
+
+
+def _long_queue(view: View) -> bool:
+    """Whether requests wait for longer than between two steps, and will when a replica asked for now is warm."""
+    delay = view.pool.get(Signal.QUEUE_DELAY).usable
+    if delay is not None and delay < view.estimate.passing:
+        return False
+    return view.estimate.evidence.get("still_waiting", 0.0) >= 1.0
 
 
 def _load(estimate: Estimate) -> float:

@@ -23,7 +23,8 @@ MARGIN_QUANTILE = 0.8
 # What an estimate is made of. A policy that goes by it names these among what it reads, else they are not fetched.
 READS = frozenset(
     {
-        Signal.OFFERED_RATE, Signal.ADMITTED_RATE, Signal.BEGUN_RATE, Signal.FINISHED_RATE, Signal.RETRY_SHARE,
+        Signal.OFFERED_RATE, Signal.RECENT_RATE, Signal.ADMITTED_RATE, Signal.BEGUN_RATE, Signal.FINISHED_RATE,
+        Signal.RETRY_SHARE,
         Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE, Signal.PREFIX_HIT_RATE, Signal.ITL, Signal.RUNNING,
         Signal.KV_USAGE, Signal.QUEUE_DEPTH, Signal.QUEUE_DELAY, Signal.READY_REPLICAS, Signal.STUCK,
     }
@@ -42,7 +43,7 @@ def update(
     state = learn(spec, pool, replicas, now, state, state.forecast, told=told)
     profile = bent(spec.prior, state)
     served = _capacity(spec, profile, state)
-    ahead, state = _ahead(spec, served, offered, now, horizon, state)
+    ahead, state = _ahead(spec, served, offered, _recent(pool), now, horizon, state)
     shown = None
     if served is not None and state.shape is not None:
         shown = proven(profile, _thinner(state.shape, replicas), state.kappa, served, state.seen)
@@ -57,8 +58,8 @@ def update(
 
 
 def _ahead(
-    spec: EstimatorSpec, served: Capacity | None, offered: float | None, now: float, horizon: float,
-    state: EstimatorState,
+    spec: EstimatorSpec, served: Capacity | None, offered: float | None, recent: float | None, now: float,
+    horizon: float, state: EstimatorState,
 ) -> tuple[ahead_of.Forecast | None, EstimatorState]:  # fmt: skip
     """The forecast in replica-equivalents. What is forecast is work: requests times the replica-seconds that each is
     by the model, so that prompts that get longer are seen as well; and what is learned of the model's scale meanwhile
@@ -68,7 +69,8 @@ def _ahead(
     unit = 1.0
     if state.shape is not None:
         unit = capacity(spec.prior, state.shape, 1.0, spec.itl_target, None).rate
-    ahead, memory = ahead_of.update(state.forecast, now, offered / unit, horizon, MARGIN_QUANTILE)
+    late = None if recent is None else recent / unit
+    ahead, memory = ahead_of.update(state.forecast, now, offered / unit, horizon, MARGIN_QUANTILE, late)
     state = replace(state, forecast=memory)
     if served is None:
         return None, state
@@ -165,6 +167,12 @@ def _trusted(pool: PoolReadings, offered: float | None, served: Capacity | None)
 def _offered(pool: PoolReadings) -> float | None:
     """Requests offered per second, each once: the reading counts no retry, where anybody can tell one."""
     return pool.get(Signal.OFFERED_RATE).usable
+
+
+def _recent(pool: PoolReadings) -> float | None:
+    """The same of the younger half of the window; None where nobody counts arrivals or the count is in doubt."""
+    reading = pool.get(Signal.RECENT_RATE)
+    return reading.value if reading.trusted else None
 
 
 def _serving(pool: PoolReadings, target: TargetState | None) -> float | None:

@@ -82,14 +82,17 @@ class Forecast:
     law: str = LAWS[DEFAULT]
 
 
-def update(state: ForecastState, now: float, value: float, horizon: float, q: float) -> tuple[Forecast, ForecastState]:
+def update(
+    state: ForecastState, now: float, value: float, horizon: float, q: float, late: float | None = None
+) -> tuple[Forecast, ForecastState]:  # fmt: skip
     """Take a new value (>= 0) at `now` (unix seconds) and forecast `horizon` seconds ahead; `q` is the quantile that is
-    wanted, e.g. 0.8. Steps of any length."""
+    wanted, e.g. 0.8; `late` the same measure over a shorter, younger window. Steps of any length."""
     if value <= FLOOR * 2:
         # Silence is nobody's error, and what comes after it has no trend yet.
         waiting = tuple(one for one in state.issued if one.due > now)
         return Forecast(0.0, 0.0, law=LAWS[state.law]), replace(state, at=None, issued=waiting)
-    laws = state.laws.follow(now, math.log(value), fresh=state.at is None)
+    young = math.log(late) if late is not None and late > FLOOR * 2 else None
+    laws = state.laws.follow(now, math.log(value), young, fresh=state.at is None)
     state = _judged(replace(state, laws=laws), now, q)
     here = laws.track.flat
     points = tuple(min(max(point, here - CLAMP), here + CLAMP) for point in laws.ahead(now, horizon))

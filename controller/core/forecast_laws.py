@@ -7,7 +7,8 @@
   a season that was never seen whole is a guess.
 
 All follow noise slowly and a jump at once: an innovation of several times the usual one is no noise. A jump is another
-level and no trend.
+level and no trend. A surge is one that a younger, shorter window shows first: it is believed while it is above the
+whole window, which is as late as it is long.
 """
 
 import math
@@ -19,6 +20,7 @@ STEEPEST = 0.25  # largest trend, in ln per step
 FURTHEST = 0.5  # ln; the largest part of a forecast that a trend may be
 YOUNG = 60.0  # seconds in which a series has no trend yet: the window that counts it is still filling
 JUMP = 3.0  # times the usual innovation, beyond which a level is believed at once
+SURGE = 5.0  # times the usual innovation, by which a shorter window must be above the level to be believed
 LEAP = 0.5  # ln per step, from which on a jump is no ramp
 TURN = 2.0  # times the usual innovation, by which recent ones must speak against a trend to end it
 TURN_MEMORY = 45.0  # seconds in which such an innovation loses half of its word
@@ -35,7 +37,7 @@ LAWS = ("last", "holt", "seasonal")
 class Track:
     """Level, its trend per step, the level without a trend, and the usual innovation, all in ln; `doubt` is the recent
     innovations' word against the trend. `at` is when it was told last, `since` when it began, `jumped` when it last
-    jumped, unix seconds."""
+    jumped, unix seconds; `surge` while the younger window is believed."""
 
     at: float | None = None
     level: float = 0.0
@@ -45,23 +47,27 @@ class Track:
     doubt: float = 0.0
     since: float | None = None
     jumped: float | None = None
+    surge: bool = False
 
-    def follow(self, now: float, y: float) -> "Track":
-        """Take the value y (ln) at `now`."""
+    def follow(self, now: float, y: float, young: float | None = None) -> "Track":
+        """Take the value y (ln) at `now`; `young` is that of a shorter window."""
         if self.at is None:
             return self.restart(now, y)
         gone = max(now - self.at, 1e-3)
         steps = gone / STEP
         usual = max(self.noise, LEAST_NOISE)
+        surge = young is not None and young > y and (self.surge or young - self.flat > SURGE * usual)
+        if surge and young is not None:
+            y = young
         gain = 1 - (1 - LEVEL) ** steps
-        flat = y if abs(y - self.flat) > JUMP * usual else self.flat + gain * (y - self.flat)
+        flat = y if surge or abs(y - self.flat) > JUMP * usual else self.flat + gain * (y - self.flat)
         expected = self.level + self.trend * _run(steps)
         error = y - expected
         jump = abs(error) > JUMP * usual
-        level = y if jump else expected + gain * error
+        level = y if jump or surge else expected + gain * error
         trend = DAMP**steps * self.trend
         # Faster than any ramp: a jump is another level and no trend. Between readings a minute apart a ramp jumps too.
-        if not jump or abs(error) < LEAP * steps:
+        if not surge and (not jump or abs(error) < LEAP * steps):
             trend += (1 - (1 - TREND) ** steps) * ((level - self.level) / steps - trend)
         doubt = 0.5 ** (gone / TURN_MEMORY) * self.doubt + error
         if doubt * trend < 0 and abs(doubt) > TURN * usual:
@@ -70,7 +76,7 @@ class Track:
         noise = self.noise + (1 - math.exp(-gone / NOISE_TIME)) * (min(abs(error), most) - self.noise)
         return Track(
             now, level, min(max(trend, -STEEPEST), STEEPEST), flat, noise, doubt, self.since,
-            now if jump else self.jumped,
+            now if jump else self.jumped, surge,
         )  # fmt: skip
 
     def restart(self, now: float, y: float) -> "Track":
@@ -143,9 +149,9 @@ class Laws:
     track: Track = field(default_factory=Track)
     season: Season = field(default_factory=Season)
 
-    def follow(self, now: float, y: float, *, fresh: bool) -> "Laws":
-        """Take the value y (ln) at `now`; `fresh` when there was nothing before."""
-        track = self.track.restart(now, y) if fresh else self.track.follow(now, y)
+    def follow(self, now: float, y: float, young: float | None = None, *, fresh: bool) -> "Laws":
+        """Take the value y (ln) at `now`, and that of a shorter window; `fresh` when there was nothing before."""
+        track = self.track.restart(now, y) if fresh else self.track.follow(now, y, young)
         return Laws(track, self.season.follow(now, y))
 
     def ahead(self, now: float, seconds: float) -> tuple[float, ...]:

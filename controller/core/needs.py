@@ -48,6 +48,7 @@ SIGNAL_FACTS: Mapping[Signal, tuple[frozenset[Fact], ...]] = {
         (_F.FINISHED, _F.RUNNING, _F.WAITING),
         (_F.FINISHED, _F.RUNNING),
     ),
+    Signal.RECENT_RATE: _ways((_F.ARRIVED, _F.RETRIES), (_F.ARRIVED,)),
     Signal.ADMITTED_RATE: _ways((_F.ADMITTED,)),
     Signal.BEGUN_RATE: _ways((_F.ADMITTED,)),
     Signal.FINISHED_RATE: _ways((_F.FINISHED,)),

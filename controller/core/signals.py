@@ -23,6 +23,7 @@ class Signal(StrEnum):
     GPU_UTILISATION = "gpu_utilisation"
     PREFIX_HIT_RATE = "prefix_hit_rate"
     OFFERED_RATE = "offered_rate"
+    RECENT_RATE = "recent_rate"
     ADMITTED_RATE = "admitted_rate"
     BEGUN_RATE = "begun_rate"
     FINISHED_RATE = "finished_rate"
@@ -70,6 +71,7 @@ INFO: dict[Signal, SignalInfo] = {
     Signal.GPU_UTILISATION: SignalInfo("ratio", "GPU busy share; near 1 at batch 1, so it is shown only"),
     Signal.PREFIX_HIT_RATE: SignalInfo("ratio", "prompt tokens found in the prefix cache"),
     Signal.OFFERED_RATE: SignalInfo("1/s", "requests offered, each once, not once per attempt"),
+    Signal.RECENT_RATE: SignalInfo("1/s", "requests offered, of the younger half of the window"),
     Signal.ADMITTED_RATE: SignalInfo("1/s", "requests that left the queue, of the last half minute"),
     Signal.BEGUN_RATE: SignalInfo("1/s", "requests that left the queue, of the whole window"),
     Signal.FINISHED_RATE: SignalInfo("1/s", "requests finished"),

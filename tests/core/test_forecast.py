@@ -207,3 +207,45 @@ def test_a_forecast_is_finite_and_never_beyond_twice_of_what_is_there(
     assert made.now / 2 - 1e-5 <= made.value
     assert made.upper <= 2 * made.now * (1 + 1e-9) + 1e-5
     assert codec.decode(ForecastState, codec.encode(state)) == state
+
+
+def surging(load: Callable[[float], float], younger: bool) -> list[Forecast]:
+    """What is forecast of a load (by seconds) that is read every 15 s as its mean over a minute, and over the younger
+    half of it; each 15 s of it have a noise of a tenth."""
+    dice, state, made = random.Random(5), ForecastState(), []
+    read = [load(15.0 * i + 7.5) * math.exp(dice.gauss(0, 0.1)) for i in range(160)]
+    for i in range(4, 160):
+        whole, half = sum(read[i - 4 : i]) / 4, sum(read[i - 2 : i]) / 2
+        one, state = forecast.update(state, NOW + 15.0 * i, whole, 200.0, 0.8, half if younger else None)
+        made.append(one)
+    return made
+
+
+def test_a_crowd_is_believed_as_soon_as_the_younger_half_of_the_window_shows_it() -> None:
+    """A window of a minute is half a minute late, and what was drawn on from it went on rising over the plateau: a
+    flash was asked for in six instalments, the last ones for nothing."""
+
+    def crowd(at: float) -> float:
+        return 10.0 + 10.0 * min(max((at - 1200) / 120, 0.0), 1.0)
+
+    late, early = surging(crowd, younger=False), surging(crowd, younger=True)
+    rising, level = (slice((1200 + s) // 15 - 4, (1200 + e) // 15 - 4) for s, e in ((75, 150), (150, 450)))
+    assert sum(one.now for one in early[rising]) > 1.04 * sum(one.now for one in late[rising])
+    assert max(one.value for one in early[level]) < max(one.value for one in late[level])
+    assert early[-1].now == pytest.approx(20.0, rel=0.1)
+
+
+def test_a_younger_window_that_swings_as_usual_is_no_crowd() -> None:
+    calm, plain = (surging(lambda _: 10.0, younger) for younger in (True, False))
+
+    assert calm == plain
+
+
+def test_a_younger_window_that_is_not_told_leaves_all_as_it_was() -> None:
+    values = [10.0 + i % 3 for i in range(30)]
+    state, plain = ForecastState(), ForecastState()
+    for i, value in enumerate(values):
+        one, state = forecast.update(state, NOW + 15 * i, value, 200.0, 0.8, None)
+        other, plain = forecast.update(plain, NOW + 15 * i, value, 200.0, 0.8)
+        assert (one, state) == (other, plain)
+    assert codec.decode(ForecastState, codec.encode(state)) == state

@@ -397,3 +397,34 @@ def test_the_memory_of_the_policy_survives_a_restart() -> None:
     state = Capacity.State(0.1, NOW, NOW - 60, Short(NOW, 4.0, 6.0, True, 2, NOW + 900))
 
     assert codec.decode(Capacity.State, codec.encode(state)) == state
+
+
+def test_one_who_waits_by_chance_in_a_fleet_with_room_holds_no_fleet_up() -> None:
+    """After a flash 17 replicas had the work of 7; one prompt that waited long asked for an eighteenth, and while it
+    started for three minutes none of the others could go."""
+    law = law_of()
+    waiting = healthy(queue_depth=ok(1.0), queue_delay=ok(4.0))
+    made = estimate(7.0, evidence={"serving": 17.0, "still_waiting": 1.0}, passing=2.5)
+    once, state = propose(view(made, 17.0, pool=waiting))
+    twice, _ = law.propose(view(made, 17.0, pool=waiting, at=NOW + 15), (TTFT,), BRIEF, state)
+    many, _ = propose(view(replace(made, evidence={"serving": 17.0, "still_waiting": 9.0}), 17.0, pool=waiting))
+
+    assert once.value < 17.0
+    assert twice[0].value == 18.0
+    assert many.value == 18.0
+
+
+def test_the_trim_rests_while_its_window_holds_what_waited_for_capacity() -> None:
+    """Capacity has come, and for a minute the latencies are still those of the queue before it: they bought two more
+    replicas for a quarter of an hour."""
+    law = law_of()
+    slow = replace(healthy(), latencies={Signal.TTFT: {"p99": ok(8.0)}})
+    made = estimate(3.4, evidence={"serving": 4.0})
+    _, state = law.propose(
+        view(made, pool=slow, pending=(Pending(1, Phase.LOADING, NOW),)), (TTFT,), BRIEF, Capacity.State()
+    )
+    _, during = law.propose(view(made, pool=slow, at=NOW + 45), (TTFT,), BRIEF, state)
+    _, after = law.propose(view(made, pool=slow, at=NOW + 60), (TTFT,), BRIEF, during)
+
+    assert during.trim == 0.0
+    assert after.trim > 0.0
