@@ -90,7 +90,9 @@ class Stamps:
             members = {"": facts}
         usual = median(self._steps) if self._steps else 0.0
         tick = at - since if since is not None else 0.0
-        together = not stamped and self._open(members, usual, tick, at)
+        together = opened = False
+        if not stamped:
+            together, opened = self._open(members, usual, tick, at)
         dated: dict[str, Dated] = {}
         known: dict[str, _Known] = {}
         steps: list[float] = []
@@ -113,7 +115,7 @@ class Stamps:
                 dated[name] = Dated(0.0, before.moved if still else at)
                 continue
             known[name] = _Known(stamp, at, one.gauges)
-            if together:
+            if not opened:
                 self._pending.discard(name)
             steps.append(step)
             since_start = _since_start(one, stamp)
@@ -126,16 +128,17 @@ class Stamps:
             self._steps.append(median(steps))
         return Dating(dated, tick, late, overdue, together)
 
-    def _open(self, members: Mapping[str, Facts], usual: float, tick: float, at: float) -> bool:
-        """Without stamps: whether the gap that a tick before this one bridged may bring its growth now. A longer tick
-        opens the next one."""
+    def _open(self, members: Mapping[str, Facts], usual: float, tick: float, at: float) -> tuple[bool, bool]:
+        """Without stamps: whether a gap that a tick before this one bridged may bring its growth now, and whether this
+        one bridges another."""
         self._pending &= members.keys()
-        if at > self._until:
+        if at - tick > self._until:  # it was read since, and not just missed
             self._pending.clear()
         was = bool(self._pending)
-        if 0 < GAP * usual < tick:
+        opened = 0 < GAP * usual < tick
+        if opened:
             self._pending, self._until = set(members), at + self._patience
-        return was
+        return was, opened
 
 
 def _age(one: Facts) -> float:
