@@ -1,6 +1,7 @@
 """The actuator ``haproxy``: what it can do, and the way in which it is done."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from actuators.haproxy.by_agent import ByAgent
 from actuators.haproxy.by_socket import BySocket
@@ -41,7 +42,8 @@ class HAProxy:
                 "HAProxy; set-point concurrency alone"
             ),
         }  # fmt: skip
-        if not agent:
+        if not agent:  # neither file holds a limit
+            can[Lever.ADMISSION] = replace(can[Lever.ADMISSION], persistent=False)
             cap = "requests per tenant, in a map; tokens become requests by tokens_per_request"
             can[Lever.TENANT_CAP] = _with(base, "tokens/s, counted as requests", 0.0, 1e12, 1.0, cap, atomic=True)
             share = "share of the consenting requests, in a map; the receiving engine must answer to the model's name"

@@ -21,6 +21,7 @@ from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Targ
 from controller.core.ports import Binding
 
 _AGAIN = 0.02  # seconds between two looks at whether HAProxy follows the line that it has fetched
+_DRAIN = "drain"
 _SILENT = (NotReached, Lost, Garbled)
 
 
@@ -64,7 +65,7 @@ class ByAgent:
         except _SILENT as error:
             return self._recorded(decisions, {d.target: (Outcome.FAILED, str(error)) for d in decisions}, now)
         todo = orders(decisions, self._reader, view, now, None)
-        told: dict[Target, Told] = {target: (Outcome.REFUSED, why) for target, why in todo.refused.items()}
+        told: dict[Target, Told] = dict(todo.refused)
         if todo.kept:
             told |= self._offer(todo, view, now)
         return self._recorded(todo.decisions, told, now)
@@ -74,7 +75,10 @@ class ByAgent:
         serves = {d.target: [backend_of(s) for s in self._servers(d.target, view)] for d in todo.kept}
         servers = {backend_of(s): (d.target, s) for d in todo.kept for s in self._servers(d.target, view)}
         lines = {name: self._line(target, server, todo, view, now) for name, (target, server) in servers.items()}
-        late = self._answers.tell(lines, self._config.timeout)
+        drains = {name: line for name, line in lines.items() if line.startswith(_DRAIN)}
+        others = {name: line for name, line in lines.items() if name not in drains}
+        late = self._answers.tell(others, self._config.timeout)  # first, so that a swap has no moment without a server
+        late |= self._answers.tell(drains, self._config.timeout)
         told: dict[Target, Told] = {}
         before, self._entries = self._entries, todo.map
         for decision in todo.kept:
@@ -138,7 +142,7 @@ class ByAgent:
         of_server = self._named(target, server)
         share = percent(of_server, todo.map, self._reader, view, now)
         weight = weight_of(share, server.initial)
-        words = [f"ready {-(-weight * 100 // server.initial)}%" if weight else "drain"]
+        words = [f"ready {-(-weight * 100 // server.initial)}%" if weight else _DRAIN]
         limit = todo.map.get(self._reader.names.key(Target(target.pool, Lever.ADMISSION, CONCURRENCY), view))
         if limit is not None:
             words.append(f"maxconn:{limit}")

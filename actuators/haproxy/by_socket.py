@@ -86,7 +86,7 @@ class BySocket:
             return self._all(decisions, Outcome.FAILED, detail, now)
         self._generation = max(self._generation, view.generation or 0) + 1
         todo = orders(decisions, self._reader, view, now, self._generation)
-        told: dict[Target, Told] = {t: (Outcome.REFUSED, why) for t, why in todo.refused.items()}
+        told: dict[Target, Told] = dict(todo.refused)
         if not self._write_map(cli, todo, told):
             return self._recorded(todo.decisions, told, view, now)
         self._command(cli, todo, view, told, now)

@@ -55,6 +55,11 @@ class HAProxyConfig:
         for name, path in (("map_file", self.map_file), ("state_file", self.state_file)):
             if path and not Path(path).is_absolute():
                 raise ValueError(f"{name}: is relative; write the whole path, from / on")
+        if self.expires and self.state_file and not self.map_file:
+            raise ValueError(
+                "map_file: is missing; after a reload HAProxy would know from state_file that a server is drained, and "
+                "not know until when"
+            )
         backends = [pool.backend for pool in self.pools.values()]
         if len(set(backends)) < len(backends):
             raise ValueError("pools: two share a backend; give each its own")

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from actuators.batch import decreases_first, wanted
+from actuators.haproxy.common import Told
 from actuators.haproxy.look import GENERATION, Server, View
 from actuators.haproxy.names import MAPPED, SHARES, live, rest, weight_of
 from actuators.haproxy.told import Reader, backend_of
-from controller.core.model import Decision, Lever, Target
+from controller.core.model import Decision, Lever, Outcome, Target
 
 _IDLE = 5  # seconds after which expiry.lua, which looks several times a second, does not run any more
 
@@ -19,29 +20,31 @@ class Orders:
     is `changed`."""
 
     decisions: tuple[Decision, ...]
-    refused: Mapping[Target, str]
+    refused: Mapping[Target, Told]
     map: Mapping[str, str]
     changed: bool
 
     @property
     def kept(self) -> list[Decision]:
-        """The decisions that are carried out."""
-        return [decision for decision in self.decisions if decision.target not in self.refused]
+        """The decisions that are carried out. What takes a server out comes last, so that in a swap there is no moment
+        without one."""
+        open_ = [decision for decision in self.decisions if decision.target not in self.refused]
+        return sorted(open_, key=lambda decision: decision.target.lever in SHARES and wanted(decision) == 0)
 
 
 def orders(decisions: Sequence[Decision], reader: Reader, view: View, now: float, generation: int | None) -> Orders:
     """The orders of a batch that has been found valid; `generation` is the map's, None where there is no map."""
     ordered = decreases_first(decisions)
-    refused: dict[Target, str] = {}
+    refused: dict[Target, Told] = {}
     for decision in ordered:
         if reason := _refusal(decision, reader, view):
-            refused[decision.target] = reason
+            refused[decision.target] = (Outcome.REFUSED, reason)
     entries = dict(view.map)
     for decision in ordered:
         if decision.target not in refused:
             _remember(entries, decision, reader, view, now)
     for target, reason in _emptied([d for d in ordered if d.target not in refused], entries, reader, view, now).items():
-        refused[target] = reason
+        refused[target] = (Outcome.FAILED, reason)  # of this moment alone: others may come back at the next
         _restore(entries, view.map, reader.names.key(target, view))
     changed = entries != view.map
     if changed and generation is not None:

@@ -216,10 +216,19 @@ def test_the_last_server_is_not_taken_out(proxy: Proxy) -> None:
     one = hands(proxy)
     batch = [decide(B1, 1, 0), decide(B2, 1, 0), decide(B3, 1, 0), decide(SMALL, 0, 0.5)]
     got = outcomes(one.apply(batch, NOW))
-    assert [got[t] for t in (B1, B2, B3, SMALL)] == [Outcome.REFUSED] * 3 + [Outcome.DONE]
+    assert [got[t] for t in (B1, B2, B3, SMALL)] == [Outcome.FAILED] * 3 + [Outcome.DONE]
     done(one, decide(B1, 1, 0), decide(B2, 1, 0))
-    assert outcomes(one.apply([decide(B3, 1, 0)], NOW)) == {B3: Outcome.REFUSED}
+    assert outcomes(one.apply([decide(B3, 1, 0)], NOW)) == {B3: Outcome.FAILED}, "it may go when another one is back"
     assert proxy.traffic(20) == {"R3": 20}
+
+
+def test_a_swap_has_no_moment_without_a_server(proxy: Proxy, tap: Wire) -> None:
+    one = hands(proxy, socket=str(tap.path))
+    done(one, decide(B1, 1, 0), decide(B2, 1, 0))
+    tap.said.clear()
+    done(one, decide(B3, 1, 0), decide(B1, 0, 1))
+    sent = [line for line in tap.said if line.startswith("set server")]
+    assert sent == ["set server chat/r1 state ready", "set server chat/r3 state drain"]
 
 
 def test_a_tenant_whose_name_would_end_the_key_is_refused(proxy: Proxy) -> None:
@@ -416,6 +425,23 @@ def test_what_is_kept_in_files_outlives_a_restart(tmp_path: Path) -> None:
         assert (state.accepted, state.drift, state.foreign_writer) == (20.0, Drift.STALE, "")
 
 
+def test_a_reload_keeps_what_is_in_flight_and_what_was_set_and_when_it_ends(tmp_path: Path) -> None:
+    with slow_engine() as engine, haproxy(tmp_path, R1=engine.place) as proxy:
+        one = hands(proxy, expires=True, map_file=str(proxy.map), state_file=str(proxy.state))
+        done(one, decide(R2, 1, 0), decide(R3, 1, 0))
+        client = Client(proxy.port)
+        until(lambda: engine.got == 1)
+        now = time.time()
+        done(one, decide(R2, 0, 0.5), replace(decide(B1, 1, 0), until=now + 1.5), now=now)
+        proxy.reload()
+        states = one.read([R2, B1], now)
+        assert {t: (s.accepted, s.drift) for t, s in states.items()} == {R2: (0.5, None), B1: (0.0, None)}
+        engine.let_go()
+        assert client.whole()
+        until(lambda: proxy.share("chat/r1") == 1.0)
+        assert time.time() >= now + 1.5
+
+
 @pytest.mark.parametrize("which", ["map_file", "state_file"])
 def test_a_full_disk_keeps_nothing_from_taking_effect_and_is_said(proxy: Proxy, tmp_path: Path, which: str) -> None:
     kept = tmp_path / "kept"
@@ -473,6 +499,7 @@ def test_an_agent_check_would_undo_the_socket_so_both_are_refused(proxy: Proxy) 
         ({"mode": "agent"}, "listen: is missing"),
         ({"mode": "agent", "listen": "9777"}, "is no host:port"),
         ({"map_file": "governor.map"}, "map_file: is relative"),
+        ({"expires": True, "state_file": "/s"}, "not know until when"),
         ({"pools": {"a": HAProxyPool("chat"), "b": HAProxyPool("chat")}}, "two share a backend"),
     ],
 )

@@ -52,14 +52,21 @@ class Proxy:
         extra.write_text(levels + plays + more)
         self._command = [program("haproxy"), "-db", "-f", str(SHIPPED / config), "-f", str(extra)]
         self._process: subprocess.Popen[bytes] | None = None
+        self._old: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        log = (self.folder / "haproxy.log").open("ab")
-        with log:
-            self._process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+        self._launch()
         until(self._answers)
 
+    def _launch(self, *more: str) -> None:
+        with (self.folder / "haproxy.log").open("ab") as log:
+            self._process = subprocess.Popen([*self._command, *more], env=self._environment, stdout=log, stderr=log)
+
     def stop(self) -> None:
+        for old in self._old:
+            old.kill()
+            old.wait()
+        self._old.clear()
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -69,10 +76,13 @@ class Proxy:
         self.stop()
         self.start()
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+    def reload(self) -> None:
+        """A new process takes over, and the old one ends with what it still serves."""
+        old = self._process
+        assert old is not None
+        self._old.append(old)
+        self._launch("-sf", str(old.pid))
+        until(lambda: self.cli("show info")[0].splitlines()[6] == f"Pid: {self._process.pid}")  # type: ignore[union-attr]
 
     def cli(self, *commands: str) -> list[str]:
         with Cli(str(self.folder / "test.sock"), 5.0) as cli:
@@ -129,12 +139,13 @@ class Wire:
     """A socket in front of HAProxy's. `next` are the fates of the connections to come: "refuse" closes it, "hang" never
     answers, "garbage" answers as a web server does, "user" leads to the socket that may not write, ("lose", WORDS)
     passes the first command that begins so on and ends before its answer, ("stop", WORDS) ends before it is passed on.
-    `writes` counts commands that change something."""
+    `writes` counts commands that change something; `said` are all commands."""
 
     def __init__(self, folder: Path, behind: Path, user: Path) -> None:
         self.path = folder / "wire.sock"
         self.next: list[str | tuple[str, str]] = []
         self.writes = 0
+        self.said: list[str] = []
         self._behind, self._user = behind, user
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
@@ -174,6 +185,7 @@ class Wire:
         with socket.socket(socket.AF_UNIX) as behind:
             behind.connect(str(self._user if fate == "user" else self._behind))
             while data := client.recv(1 << 16):
+                self.said.extend(data.decode().splitlines())
                 self.writes += len(re.findall(rb"^(?:set|commit) ", data, re.MULTILINE))
                 hit = isinstance(fate, tuple) and data.startswith(fate[1].encode())
                 if hit and fate[0] == "stop":
