@@ -1,0 +1,147 @@
+"""Through the plugin: a document that each proxy looks at before each request."""
+
+from collections.abc import Mapping, Sequence
+
+from actuators.batch import wanted
+from actuators.litellm.config import LiteLLMConfig
+from actuators.litellm.document import Document, Entry, InFile, InRedis, Store, Trouble, at_rest, written
+from actuators.litellm.web import NoAnswer, Web, shown
+from actuators.memory import Memory
+from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
+from controller.core.ports import Binding, Finding
+
+
+class ByPlugin:
+    """A batch is one document."""
+
+    def __init__(self, config: LiteLLMConfig, binding: Binding) -> None:
+        self._config = config
+        self._identity = binding.identity
+        for target in binding.targets:
+            if target.lever is Lever.DOWNGRADE and target.member not in config.pools:
+                raise ValueError(f"pools: {target.member}, which receives from {target.pool}, is not among them")
+        self._store: Store = InFile(config.document)
+        if config.redis is not None:
+            self._store = InRedis(config.redis, config.key)
+        self._web = Web(config)
+        self._memory = Memory(config.yield_for)
+        self._generation = 0  # the last that was read or written
+        self._until: dict[Target, float | None] = {}
+
+    def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
+        try:
+            document = self._store.load()
+        except Trouble as error:
+            return {target: self._memory.state(target, None, now, error=str(error)) for target in targets}
+        drift = Drift.FOREIGN
+        if document.by == self._identity and document.generation < self._generation:
+            drift = Drift.STALE
+        ours = document.by == self._identity and document.generation > self._generation > 0
+        self._generation = document.generation
+        states = {}
+        for target in targets:
+            value = document.value(target, now)
+            until = self._until.get(target)
+            if target in self._memory and (ours or (until is not None and now >= until)):
+                self._memory.settled(target, value)  # another process of ours, or it ran out
+            writer = document.by if document.by not in ("", self._identity) else "somebody who changed the document"
+            self._memory.saw(target, value, now, writer, drift)
+            states[target] = self._memory.state(target, value, now)
+        return states
+
+    def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
+        try:
+            document = self._store.load()
+        except Trouble as error:
+            return self._all(decisions, error.outcome, str(error), now)
+        before = {d.target: document.value(d.target, now) for d in decisions}
+        for decision in decisions:
+            if decision.current is not None and before[decision.target] not in (decision.current, decision.final):
+                detail = f"{decision.target} was changed since the decision was made"
+                return self._all(decisions, Outcome.FAILED, detail, now)
+        entries = {d.target: Entry(wanted(d), d.until) for d in decisions}
+        after = written(document, self._config, entries, self._identity, now)
+        try:
+            self._store.save(document, after, now)
+        except Trouble as error:
+            return self._all(decisions, error.outcome, str(error), now)
+        self._generation = after.generation
+        self._until.update({d.target: d.until for d in decisions})
+        detail = f"generation {after.generation} is written"
+        lagging = self._lagging(after.generation)
+        if lagging:
+            return self._all(decisions, Outcome.UNKNOWN, f"{detail}; {lagging}", now)
+        for decision in decisions:
+            moved = before[decision.target] != decision.final
+            self._memory.sent(decision.target, wanted(decision), Outcome.DONE, now, moved=moved)
+        return tuple(Applied(decision.target, Outcome.DONE, detail) for decision in decisions)
+
+    def verify(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
+        if not decisions:
+            return ()
+        try:
+            document = self._store.load()
+        except Trouble as error:
+            return tuple(Applied(decision.target, Outcome.UNKNOWN, str(error)) for decision in decisions)
+        lagging = self._lagging(document.generation)
+        return tuple(self._verified(decision, document, lagging, now) for decision in decisions)
+
+    def diagnose(self, now: float) -> Sequence[Finding]:
+        found = []
+        try:
+            document = self._store.load()
+            if document.by not in ("", self._identity):
+                text = f"the document is written by {document.by}; give each of you one of its own"
+                found.append(Finding("warning", self._place, text))
+            if not document.raw:
+                found.append(Finding("info", self._place, "there is no document yet; the first write makes it"))
+        except Trouble as error:
+            document = Document()
+            found.append(Finding("error", self._place, str(error)))
+        if not self._config.status:
+            text = "nothing tells whether a proxy reads the document; set status"
+            found.append(Finding("warning", self._place, text))
+        elif lagging := self._lagging(document.generation):
+            found.append(Finding("error", self._place, lagging))
+        return tuple(found)
+
+    def close(self) -> None:
+        self._store.close()
+        self._web.close()
+
+    @property
+    def _place(self) -> str:
+        return self._config.document or f"{self._config.key} in Redis"
+
+    def _lagging(self, generation: int) -> str:
+        """Which proxy does not run this generation, and why as far as it is told; "" when all do."""
+        for url in self._config.status:
+            try:
+                status, body = self._web.ask("GET", url)
+            except NoAnswer as error:
+                return f"whether the proxy runs it is not known: {error}"
+            if status != 200 or not isinstance(body, dict) or not isinstance(body.get("generation"), int):
+                return f"{shown(url)} has no /governor/status (HTTP {status}); load the plugin there"
+            if body["generation"] < generation:
+                why = body.get("problem") or "does it read the same document?"
+                return f"{shown(url)} runs generation {body['generation']}: {why}"
+        return ""
+
+    def _verified(self, decision: Decision, document: Document, lagging: str, now: float) -> Applied:
+        target, value = decision.target, wanted(decision)
+        got = document.value(target, now)
+        if got == value and lagging:
+            return Applied(target, Outcome.UNKNOWN, lagging)
+        outcome = Outcome.DONE if got == value or value >= at_rest(target) == got else Outcome.FAILED
+        if outcome is Outcome.DONE:
+            self._until[target] = decision.until
+        self._memory.sent(target, value, outcome, now)
+        return Applied(target, outcome, f"{target} is {got:g}")
+
+    def _all(self, decisions: Sequence[Decision], outcome: Outcome, detail: str, now: float) -> tuple[Applied, ...]:
+        for decision in decisions:
+            unsure = outcome is Outcome.UNKNOWN and decision.target not in self._memory
+            if unsure and decision.current is not None:
+                self._memory.settled(decision.target, decision.current)
+            self._memory.sent(decision.target, wanted(decision), outcome, now)
+        return tuple(Applied(decision.target, outcome, detail) for decision in decisions)
