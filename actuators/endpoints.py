@@ -8,8 +8,10 @@ import ipaddress
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -103,6 +105,7 @@ class Endpoints:
         self._lock = threading.Lock()
         self._asked: float | None = None
         self._known: tuple[Endpoint, ...] = ()
+        self._index: Mapping[str, Endpoint] = {}
         self._problem = ""
 
     @property
@@ -131,17 +134,21 @@ class Endpoints:
                 self._problem = "the origin names no replica any more; the last list is kept"
                 return False
             self._problem = "" if found else "the origin names no replica"
-            changed, self._known = found != self._known, found
-            return changed
+            if found == self._known:
+                return False
+            self._known, self._index = found, _index(found)
+            return True
 
     def find(self, replica: str) -> Endpoint | None:
         """The endpoint of a replica by its name, its address, or its host where only one listens there."""
-        known = self._known
-        for one in known:
-            if replica in (one.name, one.address):
-                return one
-        here = [one for one in known if one.host == replica]
-        return here[0] if len(here) == 1 else None
+        return self._index.get(replica)
+
+
+def _index(endpoints: Sequence[Endpoint]) -> dict[str, Endpoint]:
+    """By all that they may be called; a name of one goes before the address of another."""
+    hosts = Counter(one.host for one in endpoints)
+    alone = {one.host: one for one in endpoints if hosts[one.host] == 1}
+    return {**alone, **{one.address: one for one in endpoints}, **{one.name: one for one in endpoints}}
 
 
 def parsed(name: str, address: object) -> Endpoint:
@@ -156,6 +163,7 @@ def parsed(name: str, address: object) -> Endpoint:
     return Endpoint(name, host, int(port))
 
 
+@lru_cache(maxsize=1 << 16)
 def is_ip(host: str) -> bool:
     """Whether it is a literal address rather than a name."""
     try:

@@ -1,7 +1,7 @@
-"""make bench: measure a tick against a real Prometheus, a day's rehearsal, a simulated engine, decisions of routing and
-deciding with all levers; write docs/performance.md.
+"""make bench: measure a tick against a real Prometheus, a day's rehearsal, a simulated engine, decisions of routing,
+deciding with all levers, and from decision to effect of actuators; write docs/performance.md.
 
-python -m benchmarks [--only tick|day|engine|routing|levers] [--keep-page]
+python -m benchmarks [--only tick|day|engine|routing|levers|actuators] [--keep-page]
 """
 
 import argparse
@@ -10,10 +10,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from benchmarks import engine, levers, page, routing
+from benchmarks import actuators, engine, levers, page, routing
 from benchmarks.day import Rehearsal, rehearse
 from benchmarks.fleet import Shape, config
 from benchmarks.stand import stand
@@ -22,6 +23,8 @@ from benchmarks.tick import Measured
 SMALL, LARGE = Shape(100, 8), Shape(1000, 8)
 DAY = Shape(20, 8, per_replica=False)
 TICKS, LARGE_TICKS = 7, 5
+T = TypeVar("T")
+PARTS = ("tick", "day", "engine", "routing", "levers", "actuators")
 
 
 def ticks(shape: Shape, *, rules: tuple[bool, ...], count: int) -> Iterator[page.Ticks]:
@@ -44,37 +47,35 @@ def day() -> Rehearsal:
         return rehearse(Path(name), DAY)
 
 
+def told(measure: Callable[[], Iterable[T]], line: Callable[[T], str]) -> list[T]:
+    """All that is measured, each said when it is known."""
+    out = []
+    for one in measure():
+        out.append(one)
+        print(line(one), flush=True)
+    return out
+
+
 def main() -> None:
     """Everything, in less than ten minutes on two quiet cores."""
     words = argparse.ArgumentParser(prog="make bench", description=__doc__)
     words.add_argument(
         "--only",
-        choices=("tick", "day", "engine", "routing", "levers"),
-        help="measure a part; of the page, only those of engines, of routing and of levers are written",
+        choices=PARTS,
+        help="measure a part; of the page, only those of engines, of routing, of levers and of actuators are written",
     )
     words.add_argument("--keep-page", action="store_true", help="print the numbers, leave docs/performance.md alone")
     chosen = words.parse_args()
-    wanted = {chosen.only} if chosen.only else {"tick", "day", "engine", "routing", "levers"}
+    wanted = {chosen.only} if chosen.only else set(PARTS)
     missing = [tool for tool in ("prometheus", "promtool") if shutil.which(tool) is None]
     if missing and "tick" in wanted:
         sys.exit(f"{' and '.join(missing)} not found; Debian has both in its package prometheus")
     measured: list[page.Ticks] = []
     rehearsed: Rehearsal | None = None
-    speeds: list[engine.Speed] = []
-    if "engine" in wanted:
-        for speed in engine.measure():
-            speeds.append(speed)
-            print(engine.line(speed), flush=True)
-    decisions: list[routing.Decision] = []
-    if "routing" in wanted:
-        for decision in routing.measure():
-            decisions.append(decision)
-            print(routing.line(decision), flush=True)
-    deciding: list[levers.Deciding] = []
-    if "levers" in wanted:
-        for decided in levers.measure():
-            deciding.append(decided)
-            print(levers.line(decided), flush=True)
+    speeds = told(engine.measure, engine.line) if "engine" in wanted else []
+    decisions = told(routing.measure, routing.line) if "routing" in wanted else []
+    deciding = told(levers.measure, levers.line) if "levers" in wanted else []
+    effects = told(actuators.measure, actuators.line) if "actuators" in wanted else []
     if "tick" in wanted:
         # A thousand pools with rules would have promtool evaluate them for minutes before anything is measured.
         for shape, rules, count in ((SMALL, (False, True), TICKS), (LARGE, (False,), LARGE_TICKS)):
@@ -84,7 +85,7 @@ def main() -> None:
     if "day" in wanted:
         rehearsed = day()
         print(page.day_line(rehearsed), flush=True)
-    if chosen.keep_page or not (speeds or decisions or deciding):
+    if chosen.keep_page or not (speeds or decisions or deciding or effects):
         return
     known = page.PAGE.read_text("utf-8") if rehearsed is None or not measured else page.text(measured, rehearsed)
     if speeds:
@@ -93,6 +94,8 @@ def main() -> None:
         known = page.replaced(known, routing.HEADING, routing.section(decisions), engine.HEADING)
     if deciding:
         known = page.replaced(known, levers.HEADING, levers.section(deciding), routing.HEADING)
+    if effects:
+        known = page.replaced(known, actuators.HEADING, actuators.section(effects), levers.HEADING)
     page.PAGE.write_text(known, encoding="utf-8")
     print(f"wrote {page.PAGE}")
 

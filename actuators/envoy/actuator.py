@@ -181,7 +181,11 @@ class Envoy:
                 out[target] = Applied(target, Outcome.REFUSED, unfit[target])
             elif seen is not None and seen.error:
                 out[target] = Applied(target, Outcome.FAILED, seen.error)
-            elif seen is not None and seen.value not in (decision.current, decision.final):
+            elif (
+                seen is not None
+                and decision.current is not None
+                and seen.value not in (decision.current, decision.final)
+            ):
                 out[target] = Applied(target, Outcome.FAILED, f"{target} was changed to {seen.value} by {seen.writer}")
         return out
 
@@ -204,7 +208,11 @@ class Envoy:
         if back:
             publisher.want(publisher.book.without(back).having({t: e for t, e in back.items() if e is not None}))
         if self._files is not None:
-            self._files.save(publisher.book)
+            try:
+                self._files.save(publisher.book)
+            except OSError as error:
+                note = f"; the values behind it were not kept: {error.strerror or error}"
+                applied = {target: replace(one, detail=one.detail + note) for target, one in applied.items()}
         return applied
 
     # --- asking afterwards -----------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ _VERSION = {
     Kind.ENDPOINTS: "cluster.{}",
     Kind.FILTER: "extension_config_discovery.http_filter.{}",
 }
-_AGAIN = 0.01  # seconds between two looks at whether Envoy has taken a file
+_AGAIN = 0.002  # seconds between two looks at whether Envoy has taken a file
 
 
 class FilesTransport:
@@ -115,12 +115,16 @@ class FilesTransport:
             raise ActuatorError(f"{path} is not what Governor wrote; remove it") from error
 
     def save(self, book: Book) -> None:
-        """Keep the values for the next Governor; raises OSError."""
+        """Keep the values for the next Governor; raises OSError. Not flushed to disk: should power fail in the same
+        second, what the other files say is taken for a stranger's, and yielded to."""
         rows = [
             {"pool": t.pool, "lever": t.lever.value, "member": t.member, "value": e.value, "until": _wall(e.until)}
             for t, e in sorted(book.items())
         ]
-        replace_file(self.folder / VALUES, json.dumps({"values": rows}, indent=1).encode())
+        path = self.folder / VALUES
+        beside = path.with_suffix(".tmp")
+        beside.write_bytes(json.dumps({"values": rows}, indent=1).encode())
+        beside.replace(path)
 
     def _path(self, key: Key) -> Path:
         return self.folder / f"{_PREFIX[key.kind]}-{key.name}.json"

@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import shutil
 import socket
 import subprocess
 import threading
@@ -184,8 +185,7 @@ class EnvoyProcess:
         """So many requests on one connection, counted by who answered, or by status. `at_once` are sent before the
         first is answered: 1 where some are refused, since Envoy may close after that. Underscores in names of headers
         are dashes."""
-        lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-        message = f"GET {path} HTTP/1.1\r\nhost: test\r\n{lines}\r\n".encode()
+        message = _message(path, headers)
         out: Counter[str] = Counter()
         with socket.create_connection(("127.0.0.1", self.front), timeout=_SOON) as link:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -198,6 +198,25 @@ class EnvoyProcess:
                 for _ in range(batch):
                     out[_answer(stream)] += 1
         return out
+
+    @contextmanager
+    def asking(self, path: str = "/", **headers: str) -> Iterator[Callable[[], str]]:
+        """One connection; each call is a request on it, and gives who answered."""
+        message = _message(path, headers)
+        with socket.create_connection(("127.0.0.1", self.front), timeout=_SOON) as link:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with link.makefile("rb") as stream:
+
+                def ask() -> str:
+                    link.sendall(message)
+                    return _answer(stream)
+
+                yield ask
+
+
+def _message(path: str, headers: Mapping[str, str]) -> bytes:
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    return f"GET {path} HTTP/1.1\r\nhost: test\r\n{lines}\r\n".encode()
 
 
 def _answer(stream: BinaryIO) -> str:
@@ -232,8 +251,19 @@ def bootstrap(
     return json.dumps(body)
 
 
+def neutral_files(folder: Path) -> Path:
+    """The folder that an Envoy of the file bootstrap watches, as it is shipped."""
+    return Path(shutil.copytree(TARGETS / "governor", folder / "governor"))
+
+
 @contextmanager
-def envoy(folder: Path, text: Callable[[int, int], str], number: int = 1, *, admin: int = 0) -> Iterator[EnvoyProcess]:
+def envoy(
+    folder: Path,
+    text: Callable[[int, int], str],
+    number: int = 1,
+    *,
+    admin: int = 0,
+) -> Iterator[EnvoyProcess]:
     """A running Envoy; `text` makes its bootstrap from the ports of front and admin page."""
     front, admin = free_port(), admin or free_port()
     path = folder / f"envoy-{number}.json"
@@ -247,8 +277,8 @@ def envoy(folder: Path, text: Callable[[int, int], str], number: int = 1, *, adm
 
 
 class Wire:
-    """A wire between an Envoy and Governor. ``cut`` ends what is connected and takes nobody new until ``mend``; while it is
-    `deaf` the answering end does not hear the asking one, as until the monotonic time `deaf_until`."""
+    """A wire between an Envoy and Governor. ``cut`` ends what is connected, and takes nobody until ``mend``. While it
+    is `deaf` the answering end does not hear the asking one, as until the monotonic time `deaf_until`."""
 
     def __init__(self, to: int) -> None:
         self.deaf, self.deaf_until = False, 0.0

@@ -1,7 +1,6 @@
 """Rigs of ``envoy``: a real one, with gates of three pools by gRPC, and the same by files."""
 
 import json
-import shutil
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +12,7 @@ from controller.core.model import Lever, Target
 from controller.core.ports import Binding
 from tests.actuators.rigs import NOW, Rig
 from tests.support.decisions import decide
-from tests.support.envoy import TARGETS, EnvoyProcess, bootstrap, envoy, free_port, until, wire
+from tests.support.envoy import EnvoyProcess, bootstrap, envoy, free_port, neutral_files, until, wire
 
 A, B, C = (Target(pool, Lever.ADMISSION, "concurrency") for pool in "abc")
 START = {A: 4.0, B: 6.0, C: 2.0}
@@ -81,8 +80,7 @@ def grpc_rig(folder: Path, stack: ExitStack) -> Rig:
 
 
 def files_rig(folder: Path, stack: ExitStack) -> Rig:
-    watched = folder / "governor"
-    shutil.copytree(TARGETS / "governor", watched)
+    watched = neutral_files(folder)
     running = stack.enter_context(
         envoy(
             folder, lambda front, admin: bootstrap("bootstrap-files.yaml", {10000: front, 9901: admin}, folder=watched)
