@@ -1,14 +1,17 @@
 """Foresight: how many replicas a clairvoyant would know to need, moment by moment.
 
 All arrivals are known, and so are their lengths. A request occupies one of the n* sequences that a replica carries at
-its operating point (``controller.core.step_model``), for as long as its answer takes there. What is occupied at a
-moment, over n*, is what is needed then, in replicas. It is a first guess with the right shape: its scale is found by
-trying, since hit rates, queueing and routing are in no formula.
+its operating point (``controller.core.step_model``), for as long as its own prefill and its answer take there. What is
+occupied at a moment, over n*, is what is needed then, in replicas. It is a first guess with the right shape: its scale
+is found by trying, since hit rates, queueing and routing are in no formula.
+
+Work is that of the requests as they are, not of one of mean length: attention grows with the square of a prompt, and
+while an answer is written its context stays in memory, so that long answers weigh with the prompts that they have.
 """
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,13 +39,23 @@ def foresee(jobs: Iterable[Job], profile: Profile, life: LifeSpec, start: float,
     count = max(1, math.ceil(duration / STEP))
     if not len(rows):
         return Need(STEP, (0.0,) * count, lead(life))
-    shape = Shape(float(rows[:, 1].mean()), float(rows[:, 2].mean()))
-    at = capacity(profile, shape, 1.0, tpot, None)
+    prompt, output = rows[:, 1], rows[:, 2]
+    shape = Shape(float(prompt.mean()), float(output.mean()))
+    at = capacity(_real(profile, prompt, output), shape, 1.0, tpot, None)
     per_token = at.sequences / (at.rate * max(shape.output, 1.0))  # seconds of one step at the operating point
+    prefill = profile.b * prompt + profile.e * prompt * prompt / 2
     begin = (rows[:, 0] - start) / STEP
-    end = begin + rows[:, 2] * per_token / STEP
+    end = begin + (prefill + output * per_token) / STEP
     occupied = _covered(begin, end, count)
     return Need(STEP, tuple((occupied / at.sequences).tolist()), lead(life))
+
+
+def _real(profile: Profile, prompt: np.ndarray, output: np.ndarray) -> Profile:
+    """A profile with which a request of mean length takes as much as these requests do on average."""
+    squares = float((prompt * prompt).mean() / max(prompt.mean() ** 2, 1.0))
+    context = float((prompt * output + output * output / 2).mean() / max(output.mean(), 1.0))
+    mean = float(prompt.mean() + output.mean() / 2)
+    return replace(profile, e=profile.e * squares, d=profile.d * context / max(mean, 1.0))
 
 
 def lead(life: LifeSpec) -> float:

@@ -60,7 +60,10 @@ METHOD = """
   (Student's t); bold where the interval leaves out 0. A negative difference in GPU-hours means that Governor is
   cheaper, a positive one in attainment that it attains more.
 * **The floor of shedding** is what was needed beyond the replicas that were ready at the onset, until a replica that
-  was asked for in that very second serves.
+  was asked for in that very second serves. It is arithmetic, and nobody reaches it: a crowd that rises over two minutes
+  cannot be told from noise in its first one, scrapes come every 15 s and 5 s late, and a new replica gets its share
+  slowly for a minute. `python -m benchmarks.control.onset` shows how much is whose: what is shed by a Governor that is
+  told the size of the crowd beforehand and asks for it in the second of the onset, or some time later.
 """
 COLUMNS = (
     "contender", "critical %", "all %", "GPU-hours", "Governor less it, GPU-hours", "critical, points", "reversals/h",
