@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from controller.config.errors import Finding, Path
-from controller.config.models import LeverConfig
+from controller.config.models import GovernorConfig, LeverConfig
 from controller.config.plugins import Plugin
 from controller.core.model import Lever, Mode
 from controller.core.ports import Capability
+from controller.core.rules import PER_REPLICA
 
 # What these levers leave behind when every Governor is dead refuses, degrades or takes out replicas for good, unless
 # the target lets go of it by itself.
@@ -24,6 +25,13 @@ def able(place: Path, lever: Lever, settings: LeverConfig, plugin: Plugin) -> It
         yield Finding(who, f"{plugin.kind} cannot move {lever}", mend)
         return
     yield from _steps(place, settings, plugin, one)
+    if lever in PER_REPLICA and plugin.kind == "file" and not _knows_rest(plugin):
+        yield Finding(
+            (*who, "initial"),
+            "nothing tells what stands for a replica that comes later: the file has no key of it, and none is written",
+            "write initial: 1",
+            ((*who, "output"),),
+        )
     acts = settings.mode in (Mode.AUTO, Mode.PROTECT)
     if lever in MUST_EXPIRE and acts and not one.expiry and not settings.fail_static:
         yield Finding(
@@ -31,6 +39,32 @@ def able(place: Path, lever: Lever, settings: LeverConfig, plugin: Plugin) -> It
             f"{plugin.kind} cannot drop a value by itself, so {lever} would stay as it is when every Governor is dead",
             "write fail_static: true beside it to accept that, or choose an actuator whose target enforces expiry",
         )
+
+
+def _knows_rest(plugin: Plugin) -> bool:
+    """Whether a file actuator knows a value for a key that is not there."""
+    return getattr(plugin.settings, "initial", None) is not None or bool(getattr(plugin.settings, "output", ""))
+
+
+def contested(config: GovernorConfig) -> Iterator[Finding]:
+    """Pools whose replicas are one workload for their actuators, whatever they say of it themselves: each would take
+    the other's count for a stranger's."""
+    owners: dict[object, str] = {}
+    for name, pool in config.pools.items():
+        if Lever.REPLICAS not in pool.levers:
+            continue
+        plugin = config.actuator(name, Lever.REPLICAS)
+        if plugin is None or not hasattr(plugin.settings, "workload_kind"):
+            continue
+        one = plugin.settings
+        own = (plugin.kind, *(getattr(one, key, "") for key in ("kubeconfig", "context", "namespace", "workload_kind")))
+        workload = getattr(one, "name", "") or name
+        first = owners.setdefault((*own, workload), name)
+        if first != name:
+            here, there = (("pools", pool_, "levers", Lever.REPLICAS.value, "actuator") for pool_ in (name, first))
+            yield Finding(
+                here, f"scales {workload}, which pool {first} scales too", "a workload belongs to one pool", (there,)
+            )
 
 
 def _steps(place: Path, settings: LeverConfig, plugin: Plugin, one: Capability) -> Iterator[Finding]:

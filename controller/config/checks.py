@@ -3,7 +3,7 @@ follows from a mistake in one of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from controller.config.actuator_checks import able
+from controller.config.actuator_checks import able, contested
 from controller.config.errors import Finding, Path, dotted
 from controller.config.gateway_checks import check_gateway, shared_gateways
 from controller.config.joint_checks import check_joint
@@ -31,6 +31,7 @@ def check(config: GovernorConfig, engines: Callable[[], Iterable[str]]) -> Itera
     yield from circles(config)
     yield from shared_gateways(config)
     yield from _actuators(config)
+    yield from contested(config)
     yield from _listed(config)
     yield from _twins(config)
     yield from _budgets(config)

@@ -95,3 +95,30 @@ def test_steps_finer_than_the_target_can_keep_are_refused() -> None:
     said = mistakes(f", actuator: {{{HOOK}, quantum: 2}}}}")
     assert "pools.chat.levers.replicas.quantum" in said
     assert "write quantum: 2" in said
+
+
+def test_two_pools_that_scale_one_deployment_are_refused() -> None:
+    """Each would take the other's count for a stranger's, and both would write for ever."""
+    lever = "{min: 1, max: 8, policy: {kind: threshold, signal: queue_depth, upper: 5, lower: 1}, actuator: %s}"
+    scale = "{kind: kubernetes, namespace: ml, name: %s}"
+    text = """
+version: 1
+source: {{kind: prometheus, url: "http://127.0.0.1:9"}}
+pools:
+  chat: {{engine: vllm, selector: {{model_name: chat}}, levers: {{replicas: {}}}}}
+  code: {{engine: vllm, selector: {{model_name: code}}, levers: {{replicas: {}}}}}
+"""
+    with pytest.raises(ConfigError, match="scales llm, which pool chat scales too"):
+        loads(text.format(lever % (scale % "llm"), lever % (scale % "llm")))
+    loads(text.format(lever % (scale % "llm"), lever % (scale % "coder")))
+
+
+def test_a_file_that_would_never_know_a_later_replica_is_refused() -> None:
+    """Its reads would fail for ever, and check had passed it."""
+    said = mistakes(
+        """}
+      weight: {policy: {kind: weights}, actuator: {kind: file, path: /tmp/w.json, quantum: 0.01}}"""
+    )
+
+    assert "pools.chat.levers.weight.actuator.initial" in said
+    assert "write initial: 1" in said
