@@ -53,10 +53,14 @@ def _which(case: Case, wish: float, *, undo: bool) -> tuple[Guard, ...]:
     return _REPLICAS if case.common.rules.lever is Lever.REPLICAS else _OTHERS
 
 
-def bounds(limits: Limits, value: float) -> tuple[float, Why | None]:
-    """Round to the quantum, then clamp; the bounds win because they are multiples of the quantum or meant as they
-    are."""
-    rounded = round(value / limits.quantum) * limits.quantum if limits.quantum > 0 else value
+def bounds(limits: Limits, value: float, *, up: bool = False) -> tuple[float, Why | None]:
+    """Round to the quantum, or `up` to it, then clamp; the bounds win because they are multiples of the quantum or
+    meant as they are. Breakers are rounded up: a probe that a coarse target makes nothing of, or a ramp that never
+    quite arrives, would keep a replica out for ever."""
+    rounded = value
+    if limits.quantum > 0:
+        steps = value / limits.quantum
+        rounded = (math.ceil(steps - 1e-9) if up else round(steps)) * limits.quantum
     clamped = min(max(rounded, limits.min), limits.max)
     if clamped > rounded:
         return clamped, Why.MIN_BOUND

@@ -183,7 +183,7 @@ def _bounded(
     lever: LeverRules, current: float, final: float, why: Why, steps: _Steps
 ) -> tuple[float, Why, _Steps]:  # fmt: skip
     """Hard bounds and quantum. In protect a bound may only add."""
-    value, cause = guards.bounds(lever.limits, final)
+    value, cause = guards.bounds(lever.limits, final, up=lever.lever is Lever.BREAKER)
     if lever.mode == Mode.PROTECT and (value < current) == lever.relax_down and value != current:
         value, cause = current, Why.MODE_PROTECT
     if value == final or cause is None:

@@ -282,6 +282,17 @@ def test_bounds_come_last_and_say_which(wish: float, value: float, why: Why | No
     assert guards.bounds(Limits(1, 20), wish) == (value, why)
 
 
+@pytest.mark.parametrize(
+    ("quantum", "wish", "value"),
+    [(1.0, 0.05, 1.0), (0.1, 0.05, 0.1), (0.1, 0.25, 0.3), (0.05, 0.05, 0.05), (0.01, 0.07, 0.07), (1.0, 0.0, 0.0)],
+)
+def test_a_probe_is_never_rounded_to_nothing_nor_a_ramp_to_less_than_one(
+    quantum: float, wish: float, value: float
+) -> None:
+    """A target that knows in and out alone would keep every replica out that was taken out once."""
+    assert guards.bounds(Limits(0, 1, quantum), wish, up=True)[0] == pytest.approx(value)
+
+
 CLOCKS = st.lists(st.floats(0.5, 90.0), min_size=1, max_size=40)
 WISHES = st.lists(st.integers(0, 60), min_size=40, max_size=40)
 

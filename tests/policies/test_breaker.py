@@ -337,6 +337,29 @@ def test_it_comes_back_by_a_probe_and_a_ramp_each_on_evidence_of_its_own() -> No
     assert steps == [0.0, 0.05, 0.25, 1.0]
 
 
+def test_where_a_target_knows_in_and_out_alone_a_probe_is_in_and_the_ill_one_goes_out_again() -> None:
+    fleet = rotation(step=5.0, quantum=1.0)
+    fleet.until("r0", 0.0, 60.0, r0=SLOW)
+    fleet.until("r0", 1.0, 60.0, r0=QUIET)
+    assert fleet.state.replicas["r0"].phase is Phase.PROBE
+    fleet.until("r0", 0.0, 30.0, r0=SLOW)
+    fleet.until("r0", 1.0, 60.0, r0=QUIET)
+    fleet.run(60.0)
+
+    assert fleet.factors["r0"] == 1.0
+    assert fleet.state.replicas["r0"].phase is Phase.CLOSED
+
+
+@pytest.mark.parametrize("quantum", [0.01, 0.05, 0.1, 0.5, 1.0])
+def test_whatever_steps_a_target_has_who_is_well_comes_back_whole(quantum: float) -> None:
+    fleet = rotation(step=5.0, quantum=quantum)
+    fleet.until("r0", 0.0, 60.0, r0=SLOW)
+    fleet.until("r0", 1.0, 180.0)
+    fleet.run(60.0)
+
+    assert fleet.state.replicas["r0"].phase is Phase.CLOSED
+
+
 def test_a_probe_that_is_slow_sends_it_back_for_longer() -> None:
     fleet = rotation(step=1.0, open_max_slow=300.0)
     fleet.until("r0", 0.0, 60.0, r0=SLOW)

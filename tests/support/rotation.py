@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from controller.core.guards import bounds
 from controller.core.model import Ask, Lever, PoolReadings, Proposal, Scope, Target, TargetState, Tick
 from controller.core.ports import Balance, Brief, Estimate, Limits, View
 from controller.core.reading import Reading, State, ok
@@ -77,6 +78,7 @@ class Rotation:
     objectives: tuple[Objective, ...] = ()
     hit_rate: float = 0.5
     obeys: bool = True
+    quantum: float = 0.01
     roles: Mapping[str, str] = field(default_factory=dict)
     started: Mapping[str, float] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
@@ -96,8 +98,9 @@ class Rotation:
         )
         targets = {Target("llm", self.lever, name): TargetState(self.factors.get(name, 1.0)) for name in self.names}
         evidence = {"step_base": BASE, "step_each": EACH, "step_least": 0.0} if self.modelled else {}
+        limits = Limits(0.0, 1.0, self.quantum)
         view = View(
-            Tick(1, self.now, self.step), pool, targets, dict.fromkeys(targets, Limits(0.0, 1.0, 0.01)),
+            Tick(1, self.now, self.step), pool, targets, dict.fromkeys(targets, limits),
             Estimate(demand=2.0, evidence=evidence),
         )  # fmt: skip
         state = self.law.initial() if self.state is None else self.state
@@ -105,7 +108,8 @@ class Rotation:
         self.last = {proposal.target.member: proposal for proposal in proposals}
         for name, proposal in self.last.items():
             if self.obeys:
-                self.factors[name] = done(proposal, self.factors.get(name, 1.0))
+                value = done(proposal, self.factors.get(name, 1.0))
+                self.factors[name] = bounds(limits, value, up=True)[0] if self.lever is Lever.BREAKER else value
         return self.last
 
     def run(self, seconds: float, usual: Seen | None = None, **others: Seen) -> None:
