@@ -130,7 +130,7 @@ class ByAgent:
             except OSError as error:
                 raise NotReached(f"cannot listen at {self._config.listen}: {error.strerror}") from error
         with Cli(address(self._config.socket), self._config.timeout) as cli:
-            return replace(look(cli, "", expires=False), map=self._entries)
+            return replace(look(cli, self._config), map=self._entries)
 
     def _servers(self, target: Target, view: View) -> list[Server]:
         if target.lever is Lever.ADMISSION:

@@ -152,24 +152,25 @@ class BySocket:
             return
         try:
             after = self._look(cli)
+            state = cli.ask("show servers state") + "\n" if self._config.state_file else ""
         except (Lost, Garbled) as error:
             told.update({d.target: (Outcome.UNKNOWN, str(error)) for d in open_})
             return
         self._process = after.process
         for decision in open_:
             told[decision.target] = found(decision, self._reader, after, now, Outcome.FAILED)
-        self._keep(after)
+        self._keep(after, state)
         if self._unkept:
             for target, (outcome, detail) in told.items():
                 if outcome is Outcome.DONE:
                     told[target] = (outcome, f"{detail}; {self._unkept}")
 
-    def _keep(self, view: View) -> None:
+    def _keep(self, view: View, state: str) -> None:
         """The map and the server states as files, for HAProxy's next start. What cannot be kept is in force all the
         same, and is said."""
         lines = "".join(f"{key} {value}\n" for key, value in sorted(view.map.items()))
         self._unkept = ""
-        for path, data in ((self._config.map_file, lines), (self._config.state_file, view.state)):
+        for path, data in ((self._config.map_file, lines), (self._config.state_file, state)):
             try:
                 if path:
                     replace_file(Path(path), data.encode())
@@ -196,7 +197,7 @@ class BySocket:
         return Cli(address(self._config.socket), self._config.timeout)
 
     def _look(self, cli: Cli) -> View:
-        return look(cli, self._config.map, expires=self._config.expires)
+        return look(cli, self._config)
 
     def _moved(self, view: View, decisions: Sequence[Decision], now: float) -> Target | None:
         """A target that stands neither where the decision found it nor where it leads."""

@@ -29,6 +29,7 @@ class Cli:
         self._address, self._timeout = address, timeout
         self._until = 0.0
         self._socket: socket.socket | None = None
+        self._unread = bytearray()
 
     def __enter__(self) -> "Cli":
         self._until = time.monotonic() + self._timeout
@@ -54,6 +55,10 @@ class Cli:
         """The answer to one command without its outer white space; raises Lost."""
         return self._ask(command.encode() + b"\n", command)
 
+    def ask_all(self, commands: Sequence[str]) -> list[str]:
+        """The answers to commands that change nothing, sent at once: each wait for one would be a pause of its own."""
+        return self._converse("\n".join(commands).encode() + b"\n", commands[0], len(commands))
+
     def load(self, command: str, lines: Sequence[str]) -> str:
         """The first answer that is not empty to a command with a payload, which may need several."""
         start = 0
@@ -70,27 +75,32 @@ class Cli:
         return ""
 
     def _ask(self, data: bytes, command: str) -> str:
+        return self._converse(data, command, 1)[0]
+
+    def _converse(self, data: bytes, command: str, count: int) -> list[str]:
         if self._socket is None:
             raise Lost(f"{command}: not connected")
-        answer = bytearray()
+        answers: list[str] = []
         try:
             self._wait()
             self._socket.sendall(data)
-            while not answer.endswith(_PROMPT):
+            while len(answers) < count:
                 self._wait()
                 part = self._socket.recv(1 << 16)
                 if not part:
                     raise Lost(f"`{command}`: the connection ended before the answer did")
-                answer += part
-                if len(answer) > _LONGEST:
+                self._unread += part
+                if len(self._unread) > _LONGEST:
                     raise Lost(f"`{command}`: the answer has no end")
+                *whole, rest = self._unread.split(_PROMPT)
+                answers += [_clean(one) for one in whole]
+                self._unread = bytearray(rest)
         except OSError as error:
             what = f"no answer within {self._timeout:g} s" if isinstance(error, TimeoutError) else error.strerror
             raise Lost(f"`{command}`: {what}") from error
-        text = answer[: -len(_PROMPT)].decode(errors="replace")
-        while text.startswith("+ "):  # the prompt for each line of a payload
-            text = text[2:]
-        return text.strip()
+        if len(answers) > count:
+            raise Lost(f"`{command}`: more answers than questions")
+        return answers
 
     def _wait(self) -> None:
         left = self._until - time.monotonic()
@@ -101,3 +111,10 @@ class Cli:
 
     def _shown(self) -> str:
         return self._address if isinstance(self._address, str) else f"{self._address[0]}:{self._address[1]}"
+
+
+def _clean(answer: bytes | bytearray) -> str:
+    text = answer.decode(errors="replace")
+    while text.startswith("+ "):  # the prompt for each line of a payload
+        text = text[2:]
+    return text.strip()

@@ -60,6 +60,8 @@ class HAProxyConfig:
                 "map_file: is missing; after a reload HAProxy would know from state_file that a server is drained, and "
                 "not know until when"
             )
+        if self.mode == "agent" and (self.map or self.map_file or self.state_file or self.expires):
+            raise ValueError("mode: an agent writes nothing; leave out map, map_file, state_file and expires")
         backends = [pool.backend for pool in self.pools.values()]
         if len(set(backends)) < len(backends):
             raise ValueError("pools: two share a backend; give each its own")

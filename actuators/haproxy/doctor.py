@@ -17,7 +17,7 @@ def diagnose(config: HAProxyConfig, binding: Binding) -> list[Finding]:
     """What a person should know, worst first."""
     try:
         with Cli(address(config.socket), config.timeout) as cli:
-            view = look(cli, config.map, expires=config.expires)
+            view = look(cli, config)
             level = cli.ask("show cli level").strip()
     except (NotReached, Lost, Garbled) as error:
         return [Finding("error", "haproxy", f"{error}; see that HAProxy runs and has this `stats socket`")]

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from actuators.haproxy.cli import Cli
+from actuators.haproxy.config import HAProxyConfig
 
 # Bits of srv_admin_state: maintenance (forced, inherited, by configuration, by DNS) and drain (forced, inherited).
 _MAINTENANCE, _DRAIN = 0x01 | 0x02 | 0x04 | 0x20 | 0x40, 0x08 | 0x10
 _AGENT_SET = 0x02  # bit of srv_agent_state: an agent-check is configured
+_BACKEND_AND_SERVERS = 2 | 4  # kinds of rows of `show stat`
+_NO_BACKEND, _NO_PROXY = "Can't find backend", "No such proxy"
 GENERATION = "governor@generation"
 
 
@@ -43,14 +46,13 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One look. `process` is another after each restart or reload; `state` the answer as a server-state file wants it;
-    `idle` the seconds since expiry.lua looked at the map, None where nobody said."""
+    """One look. `process` is another after each restart or reload; `idle` the seconds since expiry.lua looked at the
+    map, None where nobody said."""
 
     process: tuple[str, str]
     servers: Mapping[tuple[str, str], Server]
     map: Mapping[str, str] = field(default_factory=dict)
     algorithms: Mapping[str, str] = field(default_factory=dict)
-    state: str = ""
     idle: int | None = None
 
     @property
@@ -63,16 +65,28 @@ class View:
         return [server for (name, _), server in sorted(self.servers.items()) if name == backend]
 
 
-def look(cli: Cli, map_path: str, *, expires: bool) -> View:
+def look(cli: Cli, config: HAProxyConfig) -> View:
     """Raises Lost or Garbled; writes nothing."""
-    process = _process(cli.ask("show info"))
-    state = cli.ask("show servers state")
-    limits, algorithms = _stat(cli.ask("show stat"))
-    servers = _servers(state, limits)
-    entries = _map(cli.ask(f"show map {map_path}"), map_path) if map_path else {}
-    return View(
-        process, servers, entries, algorithms, state + "\n", _idle(cli.ask("show governor")) if expires else None
+    backends = sorted({pool.backend for pool in config.pools.values()})
+    info, *told = cli.ask_all(
+        [
+            "show info",
+            *(f"show servers state {backend}" for backend in backends),
+            *(f"show stat {backend} {_BACKEND_AND_SERVERS} -1" for backend in backends),
+            *([f"show map {config.map}"] if config.map else []),
+            *(["show governor"] if config.expires else []),
+        ]
     )
+    process = _process(info)
+    limits: dict[tuple[str, str], int] = {}
+    algorithms: dict[str, str] = {}
+    for text in told[len(backends) : 2 * len(backends)]:
+        _stat(text, limits, algorithms)
+    servers: dict[tuple[str, str], Server] = {}
+    for text in told[: len(backends)]:
+        servers |= _servers(text, limits)
+    entries = _map(told[2 * len(backends)], config.map) if config.map else {}
+    return View(process, servers, entries, algorithms, _idle(told[-1]) if config.expires else None)
 
 
 def _process(text: str) -> tuple[str, str]:
@@ -83,6 +97,8 @@ def _process(text: str) -> tuple[str, str]:
 
 
 def _servers(text: str, limits: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], Server]:
+    if text.startswith(_NO_BACKEND):
+        return {}
     head = next((line for line in text.splitlines() if line.startswith("# ")), "")
     names = head[2:].split()
     found: dict[tuple[str, str], Server] = {}
@@ -108,17 +124,17 @@ def _servers(text: str, limits: Mapping[tuple[str, str], int]) -> dict[tuple[str
     return found
 
 
-def _stat(text: str) -> tuple[dict[tuple[str, str], int], dict[str, str]]:
+def _stat(text: str, limits: dict[tuple[str, str], int], algorithms: dict[str, str]) -> None:
     """Limits of servers, and the algorithm of each backend where HAProxy shows it."""
+    if text.startswith(_NO_PROXY):
+        return
     if not text.startswith("# pxname"):
         raise Garbled(f"`show stat` says {text[:80]!r}")
-    limits, algorithms = {}, {}
     for row in csv.DictReader(io.StringIO(text[2:])):
         if row.get("svname") == "BACKEND":
             algorithms[row["pxname"]] = row.get("algo") or ""
-        elif (row.get("slim") or "").isdigit() and row["svname"] != "FRONTEND":
+        elif (row.get("slim") or "").isdigit():
             limits[row["pxname"], row["svname"]] = int(row["slim"])
-    return limits, algorithms
 
 
 def _map(text: str, path: str) -> dict[str, str]:

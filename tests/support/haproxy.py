@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from actuators.haproxy.cli import Cli, Lost, NotReached
@@ -171,8 +171,8 @@ class Wire:
     def _connection(self, client: socket.socket) -> None:
         fate = self.next.pop(0) if self.next else ""
         try:
-            while fate == "garbage" and client.recv(1 << 16):
-                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n<html>\n> ")
+            while fate == "garbage" and (data := client.recv(1 << 16)):
+                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n<html>\n> " * data.count(b"\n"))
             if fate == "hang":
                 return  # kept open, says nothing
             if fate not in ("refuse", "garbage"):
@@ -184,19 +184,27 @@ class Wire:
     def _pass_on(self, client: socket.socket, fate: str | tuple[str, str]) -> None:
         with socket.socket(socket.AF_UNIX) as behind:
             behind.connect(str(self._user if fate == "user" else self._behind))
+            back = threading.Thread(target=_copy, args=(behind, client), daemon=True)
+            back.start()
             while data := client.recv(1 << 16):
                 self.said.extend(data.decode().splitlines())
                 self.writes += len(re.findall(rb"^(?:set|commit) ", data, re.MULTILINE))
-                hit = isinstance(fate, tuple) and data.startswith(fate[1].encode())
-                if hit and fate[0] == "stop":
+                if isinstance(fate, tuple) and data.startswith(fate[1].encode()):
+                    client.shutdown(socket.SHUT_RDWR)  # nobody hears of what comes now
+                    if fate[0] == "lose":
+                        behind.sendall(data + b"quit\n")
+                        back.join(5)  # HAProxy has done it
                     return
                 behind.sendall(data)
-                answer = b""
-                while not answer.endswith(b"\n> "):
-                    answer += behind.recv(1 << 16)
-                if hit:
-                    return  # HAProxy has done it, and nobody hears of it
-                client.sendall(answer)
+            behind.shutdown(socket.SHUT_RDWR)
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Until the source has ended, whether or not somebody still listens."""
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            with suppress(OSError):
+                target.sendall(data)
 
 
 @contextmanager
