@@ -38,6 +38,7 @@ class FilesTransport:
         self._written: dict[Key, tuple[str, Resource]] = {}  # version and content of what was written last
         self._failed: dict[Key, str] = {}
         self._refusals: dict[tuple[str, Key], int] = {}  # by admin page, as counted before the last write
+        self._began = time.time_ns()  # two Governors never write the same version
         self._count = 0
         self._closed = threading.Event()
 
@@ -53,7 +54,7 @@ class FilesTransport:
     def tell(self, resources: Mapping[Key, Resource], changed: Collection[Key]) -> None:
         """See ``Transport``."""
         self._count += 1
-        version = f"{int(time.time())}-{self._count}"
+        version = f"{self._began:x}-{self._count}"
         for key in sorted(changed, key=str):
             self._failed.pop(key, None)
             self._count_refusals(key)

@@ -43,7 +43,7 @@ class Hub:
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._news = threading.Condition()
-        self._began = int(time.time())
+        self._began = time.time_ns()  # two Governors never tell the same version
         self._generation = 0
         self._told: dict[Key, Told] = {}
         self._streams: list[Stream] = []
@@ -153,7 +153,7 @@ class Hub:
                 continue
             told = tuple(self._told[Key(kind, name)] for name in due)
             lasting = self._lasting(stream, kind, told)
-            version = f"{self._began}-{max(due.values())}"
+            version = f"{self._began:x}-{max(due.values())}"
             return Parcel(kind, stream.sending(kind, due), version, told, lasting)
         return None
 
