@@ -4,7 +4,7 @@ The answering proxy has a change at once, the others when they ask the database 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -20,8 +20,17 @@ from controller.core.ports import Binding, Finding
 _LATER = frozenset({408, 409, 425, 429})
 _NO_DATABASE = ("No DB Connected", "DB not connected", "Database not connected", "STORE_MODEL_IN_DB")
 
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why it is not known what stands there; `outcome` is what that means for a write that was not sent."""
+
+    words: str
+    outcome: Outcome
+
+
 Row = Deployment | Key
-Found = dict[Target, "Row | str"]  # what stands there, or why that is not known
+Found = dict[Target, Row | Missing]
 
 
 class ByApi:
@@ -57,8 +66,8 @@ class ByApi:
             target, row = decision.target, found[decision.target]
             if target in done:
                 continue
-            if isinstance(row, str):
-                applied.append(self._told(decision, Outcome.FAILED, row, now))
+            if isinstance(row, Missing):
+                applied.append(self._told(decision, row.outcome, row.words, now))
                 continue
             alike = [d for d in ordered if found[d.target] is row]  # weight and breaker of one replica
             done.update(d.target for d in alike)
@@ -70,8 +79,8 @@ class ByApi:
         applied = []
         for decision in decisions:
             row, value = found[decision.target], wanted(decision)
-            if isinstance(row, str):
-                applied.append(Applied(decision.target, Outcome.UNKNOWN, row))
+            if isinstance(row, Missing):
+                applied.append(Applied(decision.target, Outcome.UNKNOWN, row.words))
                 continue
             got = _value(row, decision.target)
             outcome = Outcome.DONE if got == min(value, rows.NO_LIMIT) else Outcome.FAILED
@@ -102,7 +111,7 @@ class ByApi:
                     found.append(Finding("warning", f"{pool}: {one.id}", f"is also weighed by {one.by}"))
         keys = [target for target in self._targets if target.lever is Lever.TENANT_CAP]
         told, _ = self._load(keys)
-        found += [Finding("error", str(target), row) for target, row in told.items() if isinstance(row, str)]
+        found += [Finding("error", str(t), row.words) for t, row in told.items() if isinstance(row, Missing)]
         return tuple(found)
 
     def close(self) -> None:
@@ -117,17 +126,17 @@ class ByApi:
         if any(target.lever is not Lever.TENANT_CAP for target in targets):
             answer = self._get("/v1/model/info")
             try:
-                if not isinstance(answer, str):
+                if not isinstance(answer, Missing):
                     everybody = rows.deployments(answer)
             except Strange as error:
-                answer = str(error)
+                answer = Missing(str(error), Outcome.FAILED)
             known = {(one.group, one.id): one for one in everybody}
             for target in (target for target in targets if target.lever is not Lever.TENANT_CAP):
                 own = self._config.pools[target.pool]
                 name = own.deployments.get(target.member, target.member)
-                missing = answer if isinstance(answer, str) else f"LiteLLM has no deployment {name} of {own.model}"
-                found[target] = known.get((own.model, name), missing)
-        tokens: dict[str, Row | str] = {}
+                none = Missing(f"LiteLLM has no deployment {name} of {own.model}", Outcome.REFUSED)
+                found[target] = known.get((own.model, name), answer if isinstance(answer, Missing) else none)
+        tokens: dict[str, Row | Missing] = {}
         for target in targets:
             if target.lever is Lever.TENANT_CAP:
                 token = self._config.keys[target.member]
@@ -136,26 +145,28 @@ class ByApi:
                 found[target] = tokens[token]
         return found, everybody
 
-    def _key(self, token: str) -> "Row | str":
+    def _key(self, token: str) -> Row | Missing:
         answer = self._get(f"/key/info?key={quote(token)}")
         try:
-            return answer if isinstance(answer, str) else rows.key(answer)
+            return answer if isinstance(answer, Missing) else rows.key(answer)
         except Strange as error:
-            return str(error)
+            return Missing(str(error), Outcome.FAILED)
 
     def _get(self, path: str) -> Any:
-        """The answer's object, or in words why there is none."""
+        """The answer's object, or Missing."""
         try:
             status, body = self._web.ask("GET", self._base + path)
         except NoAnswer as error:
-            return str(error)
-        if status != 200 or not isinstance(body, dict):
-            return f"GET {shown(self._base)}{path.partition('?')[0]}: HTTP {status}{_words(body)}"
-        return body
+            return Missing(str(error), Outcome.FAILED)
+        if status == 200 and isinstance(body, dict):
+            return body
+        said = f"GET {shown(self._base)}{path.partition('?')[0]}: HTTP {status}{_words(body)}"
+        final = 400 <= status < 500 and status not in _LATER
+        return Missing(said, Outcome.REFUSED if final else Outcome.FAILED)
 
-    def _read_one(self, target: Target, row: "Row | str", now: float) -> TargetState:
-        if isinstance(row, str):
-            return self._memory.state(target, None, now, error=row)
+    def _read_one(self, target: Target, row: Row | Missing, now: float) -> TargetState:
+        if isinstance(row, Missing):
+            return self._memory.state(target, None, now, error=row.words)
         value = _value(row, target)
         known = self._generations.get(target, row.generation)
         ours = row.by == self._identity and not row.foreign
