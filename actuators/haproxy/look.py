@@ -54,6 +54,7 @@ class View:
     map: Mapping[str, str] = field(default_factory=dict)
     algorithms: Mapping[str, str] = field(default_factory=dict)
     idle: int | None = None
+    addresses: Mapping[tuple[str, str], Server] = field(default_factory=dict)  # servers by backend and address:port
 
     @property
     def generation(self) -> int | None:
@@ -86,7 +87,9 @@ def look(cli: Cli, config: HAProxyConfig) -> View:
     for text in told[: len(backends)]:
         servers |= _servers(text, limits)
     entries = _map(told[2 * len(backends)], config.map) if config.map else {}
-    return View(process, servers, entries, algorithms, _idle(told[-1]) if config.expires else None)
+    idle = _idle(told[-1]) if config.expires else None
+    addresses = {(server.backend, server.address): server for server in servers.values()}
+    return View(process, servers, entries, algorithms, idle, addresses)
 
 
 def _process(text: str) -> tuple[str, str]:

@@ -42,7 +42,7 @@ class Names:
         pool = self.pool(target)
         called = pool.servers.get(target.member)
         if called is None and pool.by == "address":
-            return next((one for one in view.of(pool.backend) if one.address == target.member), None)
+            return view.addresses.get((pool.backend, target.member))
         return view.servers.get((pool.backend, called or target.member))
 
     def key(self, target: Target, view: View) -> str:
