@@ -35,8 +35,8 @@ def _swap() -> Sequence[float]:
             for turn in range(_ROUNDS):
                 goes, comes = ("r1", "r2") if turn % 2 == 0 else ("r2", "r1")
                 began = time.perf_counter()
-                values = {_breaker(comes): 1.0, _breaker(goes): 0.0}
-                applied = actuator.apply([Decision(t, None, v, Why.DEMAND, send=True) for t, v in values.items()], 0.0)
+                moves = [(_breaker(comes), 0.0, 1.0), (_breaker(goes), 1.0, 0.0)]
+                applied = actuator.apply([Decision(*move, Why.DEMAND, send=True) for move in moves], 0.0)
                 assert {one.outcome for one in applied} == {Outcome.DONE}, applied
                 while True:
                     with Asking(server.port) as client:
