@@ -32,6 +32,7 @@ except ImportError:  # outside LiteLLM, where its logic alone is tested
     CustomLogger = object
 
 log = logging.getLogger("governor_litellm")
+Refused = HTTPException  # what a request that is above a cap ends with
 
 FORMAT = 1
 EXPECTED = 256.0  # tokens of an answer, before any has been seen
@@ -122,34 +123,44 @@ class Reader:
     """The last good document. Of a file, read again when it is another one; of Redis, asked for at each request."""
 
     def __init__(self, path: str = "", redis_url: str = "", key: str = "") -> None:
-        self.document, self.problem = Document(), ""
+        self.document = Document()
+        self._broken, self._unread = "", ""
         self._path, self._url, self._key = path, redis_url, key
         self._stamp: object = None
         self._client: Any = None
         self._silent_until = 0.0
 
+    @property
+    def problem(self) -> str:
+        return self._unread or self._broken
+
     async def current(self) -> Document:
+        before, unread = self.problem, ""
         try:
             if self._path:
                 self._from_file()
             elif self._url:
-                await self._from_redis()
-        except (Broken, OSError) as error:
-            self._says(f"{type(error).__name__}: {error}")
+                unread = await self._from_redis()
+        except OSError as error:
+            unread = f"{type(error).__name__}: {error}"
+        self._unread = unread
+        if self.problem and self.problem != before:
+            log.warning("the last good document, generation %s, stays: %s", self.document.generation, self.problem)
         return self.document
 
     def _from_file(self) -> None:
         stat = os.stat(self._path)
         stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
         if stamp != self._stamp:
-            self._stamp = stamp  # a broken one is read once
             with open(self._path, "rb") as file:
                 self._take(file.read())
+            self._stamp = stamp
 
-    async def _from_redis(self) -> None:
+    async def _from_redis(self) -> str:
+        """Why Redis could not be asked, "" when it was."""
         now = time.monotonic()
         if now < self._silent_until:
-            return
+            return self._unread
         try:
             if self._client is None:
                 import redis.asyncio  # LiteLLM brings it; a document in a file needs none
@@ -160,24 +171,24 @@ class Reader:
             text = await asyncio.wait_for(self._client.get(self._key), 2 * REDIS_WAIT)
         except Exception as error:  # noqa: BLE001 - whatever the client finds wrong, requests go on
             self._silent_until = now + 1.0
-            self._says(f"Redis: {type(error).__name__}")
-            return
+            return f"Redis: {type(error).__name__}"
         if text is None:  # Redis let go of it at its end
-            self.document = Document()
+            self.document, self._stamp = Document(), None
         elif text != self._stamp:
-            self._stamp = text
             self._take(text)
-        else:
-            self.problem = ""
+            self._stamp = text
+        return ""
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
 
     def _take(self, text: str | bytes) -> None:
-        self.document = parse(text)
-        self.problem = ""
-
-    def _says(self, problem: str) -> None:
-        if problem != self.problem:
-            log.warning("the last good document, generation %s, stays: %s", self.document.generation, problem)
-        self.problem = problem
+        """A broken one is looked at once, and the last good one stays."""
+        try:
+            self.document, self._broken = parse(text), ""
+        except Broken as error:
+            self._broken = f"broken document: {error}"
 
 
 class Bucket:
@@ -408,10 +419,11 @@ class Hook(CustomLogger):  # type: ignore[misc]
         }  # fmt: skip
 
 
-def _refusal(tenant: str, wait: float | None) -> HTTPException:
+def _refusal(tenant: str, wait: float | None) -> Exception:
     headers = {} if wait is None else {"retry-after": str(max(1, math.ceil(wait)))}
     said = {"error": f"the token limit of {tenant} is reached", "type": "rate_limit_error"}
-    return HTTPException(status_code=429, detail=said, headers=headers)
+    refused: Exception = Refused(status_code=429, detail=said, headers=headers)
+    return refused
 
 
 def _read(usage: Any, name: str) -> float | None:
