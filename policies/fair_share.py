@@ -35,6 +35,7 @@ moves it by little, a tenant that grew is followed within hours.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, PoolReadings, Proposal, Target, TargetState
@@ -118,9 +119,10 @@ class FairShare:
         pause: float = param(
             "least time between two cuts: the window of the measure and its lag", 90.0, unit=Unit.DURATION, gt=0
         )
-        gate: bool = param(
-            "whether a gate refuses sheddable classes by itself; caps then leave it those that no guarantee covers",
-            True,
+        gate: Literal["auto", "always", "never"] = param(
+            "when a gate refuses sheddable classes by itself, so that caps leave it those that no guarantee covers; "
+            "auto: where the pool has an admission lever that acts",
+            "auto",
         )
         over: float = param(
             "with such a gate and sheddable classes, while nobody is shielded: what caps let through to it above what "
@@ -205,7 +207,7 @@ class FairShare:
             # The pool's own level is trimmed by what is measured. By the model no more is relieved than is left; a
             # shielded tenant that is refused is proof that the model is wrong.
             floors = {name: self._floor(view.tenants.get(name, NOBODY), weights, supply) for name in demands}
-            firm = 1.0 - (sheddable(view, brief) if self.config.gate else 0.0)
+            firm = 1.0 - (sheddable(view, brief) if self._gated(view) else 0.0)
             over = 1.0 + self.config.over if firm < 1.0 and not shielding else 1.0
             flows = {name: max(firm * d, min(d, owed[name])) for name, d in demands.items()}
             by_pool = _level(view, flows, floors, supply * over, other * firm)
@@ -222,6 +224,9 @@ class FairShare:
             cut=cut,
             weights=weights,
         )
+
+    def _gated(self, view: View) -> bool:
+        return self.config.gate == "always" or (self.config.gate == "auto" and Lever.ADMISSION in view.acting)
 
     def _floor(self, rules: TenantRules, weights: float, supply: float) -> float:
         return self.config.least * part_of(rules, weights, supply)

@@ -153,8 +153,8 @@ class Brief:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that a policy may look at: its pool, its targets, what was learned, the limits, and what tenants and request
-    classes were promised."""
+    """All that a policy may look at: its pool, its targets, what was learned, the limits, what tenants and request
+    classes were promised, and which levers of the pool act (are not off, and more than observe)."""
 
     tick: Tick
     pool: PoolReadings
@@ -163,6 +163,7 @@ class View:
     estimate: Estimate
     tenants: Mapping[str, TenantRules] = field(default_factory=dict)
     classes: Mapping[str, ClassRules] = field(default_factory=dict)
+    acting: frozenset[Lever] = frozenset()
 
 
 class Policy(Protocol[S]):

@@ -88,6 +88,11 @@ class PoolRules:
     tenants: Mapping[str, TenantRules] = field(default_factory=dict)
     classes: Mapping[str, ClassRules] = field(default_factory=dict)
 
+    @cached_property
+    def acting(self) -> frozenset[Lever]:
+        """Its levers that do more than observe."""
+        return frozenset(one.lever for one in self.levers if one.mode in (Mode.PROTECT, Mode.AUTO))
+
     def of_lever(self, lever: Lever) -> tuple[Target, ...]:
         """Targets of a lever that are known beforehand, sorted."""
         return self._by_lever.get(lever, ())

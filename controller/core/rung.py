@@ -52,7 +52,7 @@ class Rung:
             return {}, state
         view = View(
             self.snapshot.tick, readings, self._without_given_up(), dict.fromkeys(self.owners, self.lever.limits),
-            self.estimate, self.pool.tenants, self.pool.classes,
+            self.estimate, self.pool.tenants, self.pool.classes, self.pool.acting,
         )  # fmt: skip
         brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.common.gain, short)
         try:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.model import PoolReadings, Scope
+from controller.core.model import Lever, PoolReadings, Scope
 from controller.core.ports import Brief, View
 from controller.core.reading import Reading, State, ok
 from controller.core.relief import capped
@@ -27,7 +27,8 @@ def split(made: tuple[View, Brief], sheddable: float) -> tuple[View, Brief]:
     view, brief = made
     demand = math.fsum(brief.balance.by_flow.values())
     parts = {"critical": demand * (1.0 - sheddable), "batch": demand * sheddable}
-    return replace(view, classes=CLASSES), replace(brief, balance=replace(brief.balance, by_class=parts))
+    view = replace(view, classes=CLASSES, acting=frozenset({Lever.ADMISSION}))
+    return view, replace(brief, balance=replace(brief.balance, by_class=parts))
 
 
 def values(view: View, brief: Brief, state: FairShare.State | None = None, law: FairShare = LAW) -> dict[str, float]:
@@ -84,8 +85,15 @@ def test_what_may_be_shed_is_left_to_the_gate() -> None:
     flows = {"a": 3.0, "b": 3.0}
 
     assert all(cap >= 3000.0 for cap in values(*split(case(flows, 4.0 / 0.95, rules=rules), 0.4)).values())
-    blind = FairShare(FairShare.Config(gate=False))
+    blind = FairShare(FairShare.Config(gate="never"))
     assert values(*split(case(flows, 4.0 / 0.95, rules=rules), 0.4), law=blind) == {"a": 2000.0, "b": 2000.0}
+
+
+def test_without_a_gate_caps_leave_nothing_to_it() -> None:
+    """A pool that has caps alone had nobody to refuse anything."""
+    rules = {name: TenantRules(guarantee=100.0) for name in ("a", "b")}
+    view, brief = split(case({"a": 3.0, "b": 3.0}, 4.0 / 0.95, rules=rules), 0.4)
+    assert values(replace(view, acting=frozenset({Lever.TENANT_CAP})), brief) == {"a": 2000.0, "b": 2000.0}
 
 
 def test_a_promise_covers_batch_work_too() -> None:
