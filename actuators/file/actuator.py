@@ -23,8 +23,10 @@ from actuators.memory import Memory
 from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Capability, Finding
 
-# What a template takes for a value that was never set; other levers have no such value.
-_AT_REST = {Lever.WEIGHT: 1.0, Lever.BREAKER: 1.0, Lever.DOWNGRADE: 0.0}
+# What a template takes for a value that was never set, if it has a default for it: out of the way.
+_AT_REST = {
+    Lever.WEIGHT: 1.0, Lever.BREAKER: 1.0, Lever.DOWNGRADE: 0.0, Lever.TENANT_CAP: 1e12, Lever.ADMISSION: 1e12,
+}  # fmt: skip
 
 
 class _Unusable(Exception):

@@ -19,7 +19,7 @@ from tests.support.full_disk import full_disk
 NOW = 1_704_067_800.0
 R1 = Target("chat", Lever.WEIGHT, "r1")
 OLD = '{"chat/weight/r1": 1, "note": "%s"}' % ("by somebody else " * 6)
-HANGS = (sys.executable, "-c", "import time; time.sleep(60)", "{file}")
+HANGS = ("sh", "-c", "exec tail -f /dev/null", "{file}")
 FAILS = (sys.executable, "-c", "import sys; sys.exit('I will not')", "{file}")
 
 

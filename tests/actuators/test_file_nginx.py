@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actuators.file import File, FileConfig
+from controller.config import load
 from controller.core.model import Decision, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
@@ -166,6 +168,18 @@ def test_a_governor_killed_between_the_two_files_claims_nothing(server: Nginx) -
     assert one.read([R1], NOW)[R1].accepted == 1.0
     assert one.verify([decide(R1, 1, 0.5)], NOW)[0].outcome is Outcome.FAILED
     done(server, one, decide(R1, 1, 0.5))
+
+
+def test_the_shipped_configurations_of_both_sides_fit_each_other(server: Nginx) -> None:
+    plugin = load(TEMPLATE.parent / "governor.yaml").actuator("chat", Lever.WEIGHT)
+    assert plugin is not None
+    mine = hands(server)._config  # noqa: SLF001
+    here = {name: getattr(mine, name) for name in ("path", "template", "output", "check", "reload")}
+    assert set(plugin.settings.variables) == set(server.variables)
+    one = File(replace(plugin.settings, **here, variables=server.variables), BINDING)
+    states = one.read([R1, ACME, SMALL], NOW)
+    assert [states[t].accepted for t in (R1, ACME, SMALL)] == [1, 1e12, 0]
+    done(server, one, decide(R1, 1, 0.5), decide(ACME, 1e12, 7000), decide(SMALL, 0, 0.25))
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actuators.file import File, FileConfig
+from controller.config import load
 from controller.core.model import Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
@@ -88,6 +90,17 @@ def test_a_configuration_that_the_router_would_pass_over_in_silence_is_refused(r
         assert applied.outcome is Outcome.REFUSED, (wrong, applied)
         router.poll()
     assert (router.config, router.log, router.rebuilt) == (before, [], 1)
+
+
+def test_the_shipped_configurations_of_both_sides_fit_each_other(router: Router, tmp_path: Path) -> None:
+    plugin = load(SHIPPED / "governor.yaml").actuator("chat", Lever.DOWNGRADE)
+    assert plugin is not None
+    mine = hands(tmp_path)._config  # noqa: SLF001
+    here = {name: getattr(mine, name) for name in ("path", "template", "output", "check")}
+    one = File(replace(plugin.settings, **here), Binding((SMALL,)))
+    assert one.apply([decide(SMALL, 0, 1)], NOW)[0].outcome is Outcome.DONE
+    router.poll()
+    assert router.route("chat") == plugin.settings.variables["small"]
 
 
 def test_a_router_that_polls_half_way_sees_the_old_one_whole(router: Router, tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from actuators.haproxy import HAProxy, HAProxyConfig, HAProxyPool
+from controller.config import load
 from controller.core.model import Decision, Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
 from tests.support.full_disk import full_disk
-from tests.support.haproxy import Proxy, Wire, free_port, haproxy, until, wire
+from tests.support.haproxy import SHIPPED, Proxy, Wire, free_port, haproxy, until, wire
 from tests.support.slow_engine import Client, slow_engine
 
 NOW = 1_704_067_800.0
@@ -454,6 +455,20 @@ def test_a_full_disk_keeps_nothing_from_taking_effect_and_is_said(proxy: Proxy, 
     assert kept.read_text() == "old"
     done(one, decide(R1, 0.5, 0.6))
     assert "chat" in kept.read_text()
+
+
+# --- what is shipped -----------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_configurations_of_both_sides_fit_each_other(proxy: Proxy) -> None:
+    plugin = load(SHIPPED / "governor.yaml").actuator("chat", Lever.WEIGHT)
+    assert plugin is not None
+    here = {"socket": str(proxy.socket), "map": str(proxy.map), "map_file": "", "state_file": ""}
+    first = Target("chat", Lever.WEIGHT, "llama-0")
+    one = HAProxy(replace(plugin.settings, **here), BINDING)
+    done(one, decide(first, 1, 0.5), decide(ACME, NO_LIMIT, 700))
+    assert (proxy.share("chat/r1"), proxy.entries()["chat/tenant_cap/acme"]) == (0.5, "10")
+    assert {f.level for f in one.diagnose(NOW)} == {"info"}
 
 
 # --- the doctor ----------------------------------------------------------------------------------------------------

@@ -3,17 +3,18 @@
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actuators.haproxy import HAProxy, HAProxyConfig, HAProxyPool
+from controller.config import load
 from controller.core.model import Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
-from tests.support.haproxy import Proxy, free_port, haproxy, until
+from tests.support.haproxy import SHIPPED, Proxy, free_port, haproxy, until
 
 NOW = 1_704_067_800.0
 R1, R2 = (Target("chat", Lever.WEIGHT, f"r{n}") for n in (1, 2))
@@ -164,3 +165,15 @@ def test_caps_and_shares_are_none_of_an_agent() -> None:
         {"chat": HAProxyPool("chat")}, "/run/haproxy/read.sock", mode="agent", listen="127.0.0.1:9777"
     )
     assert set(HAProxy.describe(config)) == {Lever.WEIGHT, Lever.BREAKER, Lever.ADMISSION}
+
+
+def test_the_shipped_configurations_of_both_sides_fit_each_other(asking: Asking) -> None:
+    plugin = load(SHIPPED / "governor-agent.yaml").actuator("chat", Lever.WEIGHT)
+    assert plugin is not None
+    here = {"socket": str(asking.proxy.read_socket), "listen": f"127.0.0.1:{asking.port}"}
+    replica = Target("chat", Lever.WEIGHT, asking.proxy.engines["R1"])
+    one = HAProxy(replace(plugin.settings, **here), BINDING)
+    assert one.apply([decide(replica, 1, 0.5)], NOW)[0].outcome is Outcome.DONE
+    assert asking.shares()[0] == 0.5
+    assert {f.level for f in one.diagnose(NOW)} <= {"info"}
+    one.close()
