@@ -257,6 +257,19 @@ def test_tokens_are_counted_where_a_header_tells_them(stand: Stand) -> None:
     assert 3 <= 10 - found["429"] <= 4
 
 
+def test_envoy_itself_takes_out_a_replica_that_answers_with_errors(stand: Stand) -> None:
+    """Within five requests, long before anybody's metrics tell; the breaker of Governor is for what is slow."""
+    stand.done((WEIGHTS["r2"], 0.9))
+    stand.running.get("/runtime_modify?outlier_detection.base_ejection_time_ms=200", "POST")
+    stand.behind.broken.add("r1")
+    try:
+        found = stand.running.traffic(300, at_once=1)
+    finally:
+        stand.behind.broken.clear()
+    assert 5 <= found["500"] <= 20
+    until(lambda: stand.running.traffic(3)["r1"] > 0, "it is let in again")
+
+
 # --- what is never told ----------------------------------------------------------------------------------------------
 
 

@@ -43,13 +43,14 @@ def until(true: Callable[[], bool], what: str, within: float = _SOON) -> None:
 
 @dataclass
 class Replicas:
-    """Replicas of the tests: each answers with its name. A path of /hold waits until ``let_go``. `in_flight` counts
-    requests that wait, `seen` those that came, by name."""
+    """Replicas of the tests: each answers with its name, or with 500 while it is `broken`. A path of /hold waits until
+    ``let_go``. `in_flight` counts requests that wait, `seen` those that came, by name."""
 
     names: Sequence[str]
     ports: dict[str, int] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
     in_flight: int = 0
+    broken: set[str] = field(default_factory=set)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _open: asyncio.Event | None = None
     _tasks: set[Any] = field(default_factory=set)
@@ -87,8 +88,8 @@ class Replicas:
                     self.in_flight += 1
                     await self._gate.wait()
                     self.in_flight -= 1
-                body = name.encode()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+                body, status = name.encode(), b"500 Broken" if name in self.broken else b"200 OK"
+                writer.write(b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body))
                 await writer.drain()
         writer.close()
 
