@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,11 @@ from actuators.envoy.book import NO_LIMIT, Book, Entry
 from actuators.envoy.hub import Hub
 from actuators.envoy.readback import of_endpoints, of_filter, of_runtime
 from actuators.envoy.resources import WHOLE, Key, Kind, Scene, all_of, bucket
+from controller.config import load
 from controller.core.model import Lever, Outcome, Target
 from controller.core.ports import Binding
+from controller.run.assembly import RunMode, assemble
+from tests.support.envoy import TARGETS
 
 NAMES = tuple(f"r{n}" for n in range(4))
 HERE = Inline("inline", {name: f"10.0.0.{n}:80" for n, name in enumerate(NAMES)})
@@ -151,6 +155,11 @@ def test_a_port_that_strangers_reach_needs_tls(listen: str) -> None:
     with pytest.raises(ValueError, match="listen: anyone could steer"):
         Grpc("grpc", listen)
     assert Grpc("grpc", listen, plaintext=True).listen == listen
+
+
+def test_the_example_is_a_config_that_can_be_built(tmp_path: Path) -> None:
+    config = load(TARGETS / "governor.yaml")
+    assemble(config, mode=RunMode.DRY_RUN, ledger_path=tmp_path).close()
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------
