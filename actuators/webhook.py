@@ -25,7 +25,7 @@ from actuators.memory import Memory
 from actuators.paced import paced, within
 from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
 from controller.core.params import SecretRef, Unit, param
-from controller.core.ports import Ack, Binding, Capability
+from controller.core.ports import Ack, Binding, Capability, Finding
 
 _MAX_BODY = 1 << 20  # bytes of an answer; more is not an answer
 _LATER_4XX = frozenset({408, 409, 425, 429})
@@ -85,6 +85,7 @@ class Webhook:
         self._config = config
         self._identity = binding.identity
         self._owns = binding.owns
+        self._targets = binding.targets
         self._memory = Memory(config.yield_for)
         self._session = requests.Session()
         self._session.trust_env = False  # a ~/.netrc must not overwrite the Authorization header
@@ -137,6 +138,34 @@ class Webhook:
         except (_NoAnswer, ValueError, secret.SecretMissing) as error:
             return tuple(Applied(d.target, Outcome.UNKNOWN, str(error)) for d in decisions)
         return tuple(self._verified(decision, rows.get(decision.target), now) for decision in decisions)
+
+    def diagnose(self, now: float) -> Sequence[Finding]:
+        """Whether secrets are there and `read_url` answers for every target. `url` is not asked: that would order."""
+        found: list[Finding] = []
+        where = _shown(self._config.url)
+        for name, ref in (("secret", self._config.secret), ("bearer", self._config.bearer)):
+            try:
+                if ref is not None:
+                    secret.read(ref)
+            except secret.SecretMissing as error:
+                found.append(Finding("error", name, str(error)))
+        if self._config.bearer is not None and where.startswith("http://"):
+            found.append(Finding("warning", where, "the bearer token is sent in the clear; write https"))
+        if not self._config.read_url:
+            text = "without read_url a lost answer blocks its target, and nothing tells who else writes; set it"
+            return [*found, Finding("warning", where, text)]
+        try:
+            rows = self._read_back()
+        except (_NoAnswer, ValueError, secret.SecretMissing) as error:
+            return [*found, Finding("error", _shown(self._config.read_url), str(error))]
+        asked = _shown(self._config.read_url)
+        for target in self._targets:
+            writer = str((rows.get(target) or {}).get("writer") or "")
+            if _number(rows.get(target), "value") is None:
+                found.append(Finding("error", str(target), f"{asked} tells no finite value of it"))
+            elif writer not in ("", self._identity):
+                found.append(Finding("warning", str(target), f"was written last by {writer}"))
+        return found
 
     def close(self) -> None:
         self._session.close()

@@ -16,20 +16,15 @@ _IDLE = 5  # seconds after which expiry.lua, which looks several times a second,
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """`decisions` in the order of writing; `refused` with reasons; `map` the whole map as it is to be, and whether it
-    is `changed`."""
+    """`decisions` in the order in which they are answered; `kept` those that are carried out, in the order of writing:
+    what takes a server out comes last, so that in a swap there is no moment without one. `refused` with reasons; `map`
+    the whole map as it is to be, and whether it is `changed`."""
 
     decisions: tuple[Decision, ...]
+    kept: tuple[Decision, ...]
     refused: Mapping[Target, Told]
     map: Mapping[str, str]
     changed: bool
-
-    @property
-    def kept(self) -> list[Decision]:
-        """The decisions that are carried out. What takes a server out comes last, so that in a swap there is no moment
-        without one."""
-        open_ = [decision for decision in self.decisions if decision.target not in self.refused]
-        return sorted(open_, key=lambda decision: decision.target.lever in SHARES and wanted(decision) == 0)
 
 
 def orders(decisions: Sequence[Decision], reader: Reader, view: View, now: float, generation: int | None) -> Orders:
@@ -40,16 +35,22 @@ def orders(decisions: Sequence[Decision], reader: Reader, view: View, now: float
         if reason := _refusal(decision, reader, view):
             refused[decision.target] = (Outcome.REFUSED, reason)
     entries = dict(view.map)
-    for decision in ordered:
-        if decision.target not in refused:
-            _remember(entries, decision, reader, view, now)
-    for target, reason in _emptied([d for d in ordered if d.target not in refused], entries, reader, view, now).items():
+    open_ = [decision for decision in ordered if decision.target not in refused]
+    for decision in open_:
+        if decision.target.lever in SHARES:
+            _agree(entries, decision.target, reader, view, now)
+    agreed = dict(entries)
+    for decision in open_:
+        _remember(entries, decision, reader, view)
+    for target, reason in _emptied(open_, entries, reader, view, now).items():
         refused[target] = (Outcome.FAILED, reason)  # of this moment alone: others may come back at the next
-        _restore(entries, view.map, reader.names.key(target, view))
+        _restore(entries, agreed, reader.names.key(target, view))
     changed = entries != view.map
     if changed and generation is not None:
         entries[GENERATION] = str(generation)
-    return Orders(tuple(ordered), refused, entries, changed)
+    kept = [decision for decision in open_ if decision.target not in refused]
+    kept.sort(key=lambda d: d.target.lever in SHARES and percent(d.target, entries, reader, view, now) == 0)
+    return Orders(tuple(ordered), tuple(kept), refused, entries, changed)
 
 
 def _refusal(decision: Decision, reader: Reader, view: View) -> str:
@@ -71,9 +72,7 @@ def _refusal(decision: Decision, reader: Reader, view: View) -> str:
     return ""
 
 
-def _remember(entries: dict[str, str], decision: Decision, reader: Reader, view: View, now: float) -> None:
-    if decision.target.lever in SHARES:
-        _agree(entries, decision.target, reader, view, now)
+def _remember(entries: dict[str, str], decision: Decision, reader: Reader, view: View) -> None:
     key, count = reader.names.key(decision.target, view), reader.names.counted(decision.target, wanted(decision))
     entries[key] = str(count)
     if decision.until is None or not reader.names.config.expires or wanted(decision) == rest(decision.target):

@@ -82,6 +82,25 @@ def test_when_every_governor_is_dead_haproxy_keeps_what_it_was_told_last(asking:
     assert not any(one.expiry for one in HAProxy.describe(asking.hands()._config).values())  # noqa: SLF001
 
 
+@pytest.mark.parametrize("answer", [b"", b"nonsense\n", b"\xff\xff\n", b"120", None])
+def test_what_an_agent_says_that_is_no_answer_is_passed_over(asking: Asking, answer: bytes | None) -> None:
+    """Also measured: silence, closed connections and nonsense leave the last word in force, and never mend it."""
+    with asking.governor() as one:
+        one.apply([decide(R1, 1, 0.2), decide(B2, 1, 0)], NOW)
+    calls = []
+    with socket.create_server(("127.0.0.1", asking.port)) as mad:
+        mad.settimeout(5)
+        for _ in range(6):
+            call, _ = mad.accept()
+            calls.append(call)
+            if answer is not None:
+                call.sendall(answer)
+                call.close()
+        assert asking.shares() == [0.2, 0.0, 1.0]
+    for call in calls:
+        call.close()
+
+
 def test_a_new_governor_is_silent_until_it_has_decided(asking: Asking) -> None:
     with asking.governor() as one:
         one.apply([decide(R1, 1, 0.2), decide(B2, 1, 0)], NOW)

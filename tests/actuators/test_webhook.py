@@ -259,6 +259,28 @@ def test_without_a_read_url_a_lost_answer_leaves_the_value_unknown_and_not_the_o
     assert (verified.outcome, "read_url" in verified.detail) == (Outcome.UNKNOWN, True)
 
 
+# --- the doctor --------------------------------------------------------------------------------------------------
+
+
+def test_the_doctor_finds_what_will_fail_and_orders_nothing(end: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK_BEARER", "b3arer-value")
+    hands = webhook(
+        end, LLAMA, replicas("qwen"), secret=SecretRef(env="NO_SUCH_KEY"), bearer=SecretRef(env="HOOK_BEARER")
+    )
+    end.writer = "alice"
+    found = {f.subject: (f.level, f.text) for f in hands.diagnose(NOW)}
+    assert found["secret"] == ("error", "the secret in environment variable NO_SUCH_KEY is empty or not set")
+    assert found["llama/replicas"] == ("warning", "was written last by alice")
+    assert found["qwen/replicas"][0] == "error"
+    assert "in the clear" in found[end.url][1]
+    assert end.posts == []
+    assert webhook(end, read_url="", initial=4.0).diagnose(NOW)[0].level == "warning"
+    end.script.append(("GET", 403))
+    assert "HTTP 403" in webhook(end).diagnose(NOW)[0].text
+    end.writer = "governor"
+    assert webhook(end).diagnose(NOW) == []
+
+
 # --- set-up ------------------------------------------------------------------------------------------------------
 
 
