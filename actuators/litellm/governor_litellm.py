@@ -203,9 +203,7 @@ class Bucket:
 
     def wait(self, cost: float) -> float | None:
         """Seconds until so many tokens are there; None when they never will be."""
-        if cost > self.burst or self.rate <= 0:
-            return None
-        return (cost - self.level) / self.rate
+        return (cost - self.level) / self.rate if self.rate > 0 else None
 
 
 @dataclass
@@ -271,7 +269,8 @@ class Rules:
         burst = max(pool.burst, pool.burst_seconds * rate)
         bucket = self.buckets.setdefault((model, tenant), Bucket(rate, burst, now))
         bucket.settle(rate, burst, now)
-        cost = prompt + (self.answer if answer is None else min(answer, 4 * self.answer))
+        # An estimate is no reason to refuse for good: what may be larger than the bucket waits until it is full.
+        cost = min(burst, prompt + (self.answer if answer is None else min(answer, 4 * self.answer)))
         if bucket.level < cost:
             return False, bucket.wait(cost)
         bucket.level -= cost

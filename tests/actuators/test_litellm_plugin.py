@@ -175,6 +175,13 @@ def test_a_request_that_fails_gets_its_tokens_back(tmp_path: Path) -> None:
     assert not one.rules.debits
 
 
+def test_a_request_that_may_be_larger_than_the_bucket_waits_until_it_is_full() -> None:
+    rules, told = plugin.Rules(), plugin.parse(document(tenant_cap={"acme": 10}))
+    assert rules.pay(told, "chat", "acme", "", 90, 500, 0)[0]
+    assert rules.pay(told, "chat", "acme", "", 90, 500, 0) == (False, 10.0)
+    assert rules.pay(told, "chat", "acme", "", 90, 500, 10)[0]
+
+
 def test_requests_that_never_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin, "MANY", 5)
     rules, told = plugin.Rules(), plugin.parse(document(tenant_cap={"acme": 1e9}))
@@ -221,7 +228,8 @@ def test_every_value_ends_at_its_time_without_anybodys_help() -> None:
         rules, parsed = plugin.Rules(), plugin.parse(told)
         assert weighed(told, now=now) == ({"a": 0.5, "c": 1.0} if holds else {"a": None, "b": None, "c": None})
         assert bool(rules.receiver(parsed, "chat", "acme", "", now)) == holds
-        assert rules.pay(parsed, "chat", "acme", "", 1000, 0, now)[0] != holds
+        assert rules.pay(parsed, "chat", "acme", "", 100, 0, now)[0]
+        assert rules.pay(parsed, "chat", "acme", "", 100, 0, now)[0] != holds
 
 
 @pytest.mark.parametrize(

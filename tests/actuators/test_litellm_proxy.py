@@ -92,12 +92,12 @@ def test_of_5000_choices_each_replica_gets_its_weight(proxy: Proxy, hands: LiteL
 
 
 def test_weights_hold_through_the_proxy_from_the_next_request_on(proxy: Proxy, hands: LiteLLM) -> None:
+    """The draws of a running proxy cannot be seeded: 5 sigma, over 200 requests after each change."""
+    bound = 5 * (200 * (1 / 11) * (10 / 11)) ** 0.5
     put(hands, zero=0.1)
-    found = shares(proxy.ask_many(300))
-    assert abs(found["vllm-0"] - 300 / 11) <= 3 * (300 * (1 / 11) * (10 / 11)) ** 0.5
+    assert abs(shares(proxy.ask_many(200))["vllm-0"] - 200 / 11) <= bound
     put(hands, zero=1, one=0.1)
-    found = shares(proxy.ask_many(300))
-    assert abs(found["vllm-1"] - 300 / 11) <= 3 * (300 * (1 / 11) * (10 / 11)) ** 0.5
+    assert abs(shares(proxy.ask_many(200))["vllm-1"] - 200 / 11) <= bound
 
 
 def test_a_replica_that_is_out_gets_nothing_and_the_last_one_stays(proxy: Proxy, hands: LiteLLM) -> None:
@@ -124,14 +124,29 @@ def test_nothing_in_flight_is_lost_when_its_replica_is_taken_out(
 
 
 def test_a_tenant_gets_its_tokens_and_its_neighbour_is_not_touched(proxy: Proxy, hands: LiteLLM) -> None:
-    """A request takes 20 tokens in truth: a bucket of 100 is empty after five, and the sixth is told when to come."""
+    """A request takes 20 tokens in truth, and the bucket holds 100: it is empty after five at the latest."""
     put(hands, acme=0)
-    last = next(one for _ in range(12) if (one := proxy.ask(x_tenant="acme", text="x" * 40)).status == 429)
-    assert "token limit of acme" in json.dumps(last.body)
+    answers = [proxy.ask(x_tenant="acme", text="x" * 40) for _ in range(8)]
+    passed = [one for one in answers if one.status == 200]
+    assert 1 <= len(passed) <= 5
+    assert answers[0].status == 200
+    assert "token limit of acme" in json.dumps(answers[-1].body)
     assert proxy.ask(x_tenant="batch").status == 200
     assert proxy.ask().status == 200
     put(hands, acme=NO_LIMIT)
     assert proxy.ask(x_tenant="acme").status == 200
+
+
+def test_the_length_of_a_streamed_answer_is_paid_for(proxy: Proxy, hands: LiteLLM, engines: list[Upstream]) -> None:
+    put(hands, acme=0)
+    for engine in engines:
+        engine.completion_tokens = 200
+    try:
+        assert "[DONE]" in proxy.stream(x_tenant="acme")
+        assert any(proxy.ask(x_tenant="acme").status == 429 for _ in range(2))  # four more would pass unpaid
+    finally:
+        for engine in engines:
+            engine.completion_tokens = 10
 
 
 def test_who_is_refused_is_told_when_to_come_again(proxy: Proxy, hands: LiteLLM) -> None:
@@ -160,13 +175,14 @@ def test_every_answer_tells_the_generation_that_made_it(proxy: Proxy, hands: Lit
 
 
 def test_with_every_governor_dead_values_end_at_their_time(proxy: Proxy, hands: LiteLLM) -> None:
-    put(hands, lasts=1.5, acme=0, also_out=0)
+    put(hands, lasts=3, acme=0, also_out=0)
     put_at = time.time()
     hands.close()
+    assert proxy.ask(x_tenant="acme", text="x" * 4000).status == 200  # all of the bucket
     assert proxy.ask(x_tenant="acme", text="x" * 4000).status == 429
     while proxy.ask(x_tenant="acme", text="x" * 4000).status == 429:
         assert time.time() - put_at < 20
-    assert time.time() - put_at >= 1.4
+    assert time.time() - put_at >= 2.9
     assert len(shares(proxy.ask_many(40))) == 2
 
 

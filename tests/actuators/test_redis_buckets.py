@@ -1,5 +1,6 @@
 """Buckets in a real Redis, drawn from by the gateway of ``examples/targets/redis``."""
 
+import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -214,6 +215,7 @@ def test_of_5000_requests_the_share_goes_to_the_smaller_model_and_nobody_who_doe
     gateway: Any, hands: Redis
 ) -> None:
     put(hands, SMALL, 0.3, lasts=50)
+    random.seed(1)
     sent = sum(gateway.goes_to("small", consents=True) for _ in range(5000))
     assert abs(sent - 1500) <= 3 * (5000 * 0.3 * 0.7) ** 0.5
     assert not any(gateway.goes_to("small", consents=False) for _ in range(100))

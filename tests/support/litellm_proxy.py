@@ -66,6 +66,17 @@ class Proxy:
         )
         return Answer(answer.status_code, answer.headers, answer.json())
 
+    def stream(self, **headers: str) -> str:
+        """A streamed answer, all of it."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = self.session.post(
+            f"{self.url}/v1/chat/completions",
+            json={"model": "chat", "messages": [{"role": "user", "content": "hi"}], "stream": True},
+            headers={"Authorization": f"Bearer {KEY}", **named},
+            timeout=30,
+        )
+        return answer.text
+
     def ask_many(self, count: int, **headers: str) -> list[Answer]:
         with ThreadPoolExecutor(8) as crew:
             return list(crew.map(lambda _: self.ask(**headers), range(count)))
@@ -128,12 +139,13 @@ def picks(proxy: Proxy, count: int) -> dict[str, int]:
     """So many choices of LiteLLM's router, with the plugin, in LiteLLM's own Python: by deployment. A request through
     the proxy costs it 13 ms of a core, a choice a thirtieth of that."""
     script = (
-        "import asyncio, json, sys, yaml, litellm\n"
+        "import asyncio, json, random, sys, yaml, litellm\n"
         "sys.path.insert(0, '.')\n"
         "from governor_litellm import hook\n"
         "litellm.callbacks = [hook]\n"
         "config = yaml.safe_load(open('config.yaml'))\n"
         "router = litellm.Router(model_list=config['model_list'], routing_strategy='simple-shuffle')\n"
+        "random.seed(1)\n"
         "async def main():\n"
         "    found = {}\n"
         f"    for _ in range({count}):\n"

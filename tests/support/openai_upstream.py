@@ -1,4 +1,5 @@
-"""Engines of the tests: they answer as OpenAI's API does, count what they get, and can be held back."""
+"""Engines of the tests: they answer as OpenAI's API does, count what they get, and can be held back. A stream begins
+before it is held back."""
 
 import json
 import threading
@@ -19,6 +20,7 @@ class Upstream:
     prompt_tokens: int = 10
     completion_tokens: int = 10
     status: int = 200
+    health: int = 200
     gate: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -45,11 +47,22 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = 1 << 16
 
+    def do_GET(self) -> None:
+        """Health, for routers that look before they send."""
+        self.send_response(self.upstream.health)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+        self.wfile.flush()
+
     def do_POST(self) -> None:
         end = self.upstream
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with end.lock:
             end.inflight += 1
+        if body.get("stream"):
+            self._stream(str(body.get("model")))
+            return
         end.gate.wait(30)
         with end.lock:
             end.inflight -= 1
@@ -64,6 +77,30 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
         self.wfile.flush()
+
+    def _stream(self, model: str) -> None:
+        """A word, then the gate, then the rest with its usage, as with `stream_options: {include_usage: true}`."""
+        end = self.upstream
+        whole = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": model}
+
+        def chunk(delta: dict[str, str], reason: str | None = None) -> bytes:
+            choice = {"index": 0, "delta": delta, "finish_reason": reason}
+            return f"data: {json.dumps({**whole, 'choices': [choice]})}\n\n".encode()
+
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(chunk({"role": "assistant", "content": "one"}))
+        self.wfile.flush()
+        end.gate.wait(30)
+        usage = {**whole, "choices": [], "usage": end.answer(model)["usage"]}
+        self.wfile.write(chunk({}, "stop") + f"data: {json.dumps(usage)}\n\ndata: [DONE]\n\n".encode())
+        self.wfile.flush()
+        with end.lock:
+            end.inflight -= 1
+            end.served += 1
+        self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:
         """Silence."""
