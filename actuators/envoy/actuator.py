@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from actuators.batch import invalid, reject, wanted
 from actuators.endpoints import Endpoint, is_ip
@@ -116,6 +117,7 @@ class Envoy:
             publisher.want(book.having(strange))
 
     def _look(self, publisher: Publisher) -> Look:
+        @cache
         def verdict(key: Key) -> Verdict:
             return self._transport.verdicts((key,), 0.0)[key]
 

@@ -260,13 +260,15 @@ def test_tokens_are_counted_where_a_header_tells_them(stand: Stand) -> None:
 def test_envoy_itself_takes_out_a_replica_that_answers_with_errors(stand: Stand) -> None:
     """Within five requests, long before anybody's metrics tell; the breaker of Governor is for what is slow."""
     stand.done((WEIGHTS["r2"], 0.9))
-    stand.running.get("/runtime_modify?outlier_detection.base_ejection_time_ms=200", "POST")
+    stand.running.get("/runtime_modify?outlier_detection.base_ejection_time_ms=1000", "POST")
     stand.behind.broken.add("r1")
     try:
         found = stand.running.traffic(300, at_once=1)
+        after = stand.running.traffic(300, at_once=1)
     finally:
         stand.behind.broken.clear()
     assert 5 <= found["500"] <= 20
+    assert after["500"] == 0, "nor do some of its requests go to the plain cluster, which does not know that it is ill"
     until(lambda: stand.running.traffic(3)["r1"] > 0, "it is let in again")
 
 
