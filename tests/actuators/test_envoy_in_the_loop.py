@@ -1,4 +1,4 @@
-"""The shipped config, the real loop and a real Envoy: a value arrives, is renewed at each tick, and ends with Governor."""
+"""The shipped config, the real loop and a real Envoy: a value arrives, is renewed each tick, and ends with Governor."""
 
 import threading
 import time
