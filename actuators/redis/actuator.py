@@ -65,7 +65,7 @@ class Redis:
         self._memory = Memory(config.yield_for)
         self._ours: dict[Target, _Ours] = {}
         self._seen: dict[Target, int] = {}  # generation that was read or written last; absent when it is not known
-        self._run = ""
+        self._runs: dict[Target, str] = {}  # the run of Redis that was read last
 
     @classmethod
     def describe(cls, config: RedisConfig | None = None) -> Mapping[Lever, Capability]:  # noqa: ARG003 - the same for all
@@ -76,9 +76,12 @@ class Redis:
             run, found = self._load(targets)
         except NoAnswer as error:
             return {target: self._memory.state(target, None, now, error=str(error)) for target in targets}
-        anew = bool(self._run) and bool(run) and run != self._run
-        self._run = run or self._run
-        return {target: self._read_one(target, found[target], now, anew=anew) for target in targets}
+        states = {}
+        for target in targets:
+            before = self._runs.get(target, run)
+            states[target] = self._read_one(target, found[target], now, anew=bool(run) and run != before)
+            self._runs[target] = run or before
+        return states
 
     def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
         problems = self._problems(decisions)
@@ -184,7 +187,7 @@ class Redis:
                 keys.append(self._keys.standing(target.pool, target.member))
                 one["burst"] = max(self._config.burst, self._config.burst_seconds * min(final, NO_LIMIT))
             if kept(target, final):
-                one["value"] = final
+                one["value"], one["text"] = final, f"{final:.0f}" if final.is_integer() else repr(final)
                 if decision.until is not None:
                     one["ttl"] = max(0.001, decision.until - now)  # by Redis' own clock from here on
             if decision.current is not None:

@@ -70,7 +70,7 @@ class Aibrix:
         self._server = Server(config)
         self._memory = Memory(config.yield_for)
         self._generations: dict[Target, int] = {}
-        self._run = ""
+        self._runs: dict[Target, str] = {}  # the run of Redis that was read last
         self._twice = _shared(binding.targets, config.users)
 
     @classmethod
@@ -84,9 +84,12 @@ class Aibrix:
             run, users = self._load(targets)
         except NoAnswer as error:
             return {target: self._memory.state(target, None, now, error=str(error)) for target in targets}
-        anew = bool(self._run) and bool(run) and run != self._run
-        self._run = run or self._run
-        return {target: self._read_one(target, users[target], now, anew=anew) for target in targets}
+        states = {}
+        for target in targets:
+            before = self._runs.get(target, run)
+            states[target] = self._read_one(target, users[target], now, anew=bool(run) and run != before)
+            self._runs[target] = run or before
+        return states
 
     def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
         problems = invalid(decisions, self._owns, quantum=1.0, low=1.0)

@@ -15,7 +15,7 @@
 -- A bucket is settled before its rate changes, so that a new rate counts from the change on and not for the idle time
 -- before it. `set` is Governor's own write: all of a batch or nothing, see actuator.py.
 
-local BURST, SECONDS = 32768, 5 -- depth of a bucket whose limit says none: the larger of tokens, and seconds of the rate
+local BURST, SECONDS = 32768, 5 -- depth of a bucket whose limit says none: tokens or seconds of the rate, the larger
 
 local function clock()
   local t = redis.call('TIME')
@@ -48,8 +48,8 @@ end
 -- The level now by the terms the bucket was left with; nil when there is no bucket, or a time without limit since.
 local function settled(key, now, own, depth)
   local f = redis.call('HMGET', key, 'level', 'at', 'rate', 'burst', 'until')
-  local level, at, rate, burst = tonumber(f[1] or nil), tonumber(f[2] or nil), tonumber(f[3] or nil), tonumber(f[4] or nil)
-  local till = tonumber(f[5] or nil) or 0
+  local level, at, rate = tonumber(f[1] or nil), tonumber(f[2] or nil), tonumber(f[3] or nil)
+  local burst, till = tonumber(f[4] or nil), tonumber(f[5] or nil) or 0
   if not (level and at and rate and burst) then return nil end
   at = math.min(at, now) -- a clock that went back earns nothing
   local stop = now
@@ -103,7 +103,8 @@ local function use(op, n)
   return {passes, wait, exact(level), exact(rate)}
 end
 
--- ARGV: set, a JSON list of {first, counter, value or null, neutral, burst, ttl, held, generation}, and who writes.
+-- ARGV: set, a JSON list of {first, counter, value, text, neutral, burst, ttl, held, generation}, and who writes.
+-- `text` is the value as it is to be read back, to the last digit; both are absent for the value that is no key at all.
 -- `first` is the place of the target's hash in KEYS, with its bucket and standing limit behind it where `burst` is
 -- given; `counter` that of its pool's generation. `held` are the values that may be there, `generation` the one it must
 -- be of; nil where nothing is known. Everything is looked at before anything is written.
@@ -122,7 +123,7 @@ local function set(batch, by)
     if not expected then
       table.insert(conflicts, {i = i, value = tostring(f[1] or 'nothing'), by = tostring(f[3] or '')})
     end
-    before[i] = tostring(value)
+    before[i] = f[1] or tostring(w.neutral)
     if w.burst then redis.call('HGET', KEYS[w.first + 1], 'level') end -- a key of another type fails here or not at all
     if not tonumber(redis.call('GET', KEYS[w.counter]) or 0) then error('the generation is no number') end
   end
@@ -140,7 +141,7 @@ local function set(batch, by)
       redis.call('DEL', key)
     else
       local till = w.ttl and now + w.ttl or 0
-      redis.call('HSET', key, 'value', string.format('%.14g', w.value), 'expires_at', exact(till), 'generation',
+      redis.call('HSET', key, 'value', w.text, 'expires_at', exact(till), 'generation',
         generations[i], 'by', by, 'at', exact(now))
       if w.burst then redis.call('HSET', key, 'burst', exact(w.burst)) end
       if till > 0 then redis.call('PEXPIREAT', key, math.floor(1000 * till)) else redis.call('PERSIST', key) end

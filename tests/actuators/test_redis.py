@@ -316,6 +316,18 @@ def test_a_dump_that_was_put_back_is_an_older_value_of_ours(place: Place) -> Non
     assert place.hands.read([A], NOW + 15)[A].drift is Drift.STALE
 
 
+def test_a_value_is_read_back_to_the_last_digit(place: Place) -> None:
+    """Else 57 hundredths would be somebody else's, and yielded to."""
+    share = Target("chat", Lever.DOWNGRADE, "small")
+    hands = Redis(RedisConfig(place.real.url), Binding((share,), "governor"))
+    for hundredths in range(1, 100):
+        value = hundredths * 0.01
+        assert hands.apply([decide(share, None, value)], NOW)[0].outcome is Outcome.DONE
+        state = hands.read([share], NOW)[share]
+        assert (state.accepted, state.drift) == (value, None)
+    hands.close()
+
+
 def test_a_value_that_another_process_of_ours_wrote_is_ours(place: Place) -> None:
     place.cap(500)
     place.hands.read([A], NOW)

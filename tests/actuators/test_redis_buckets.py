@@ -168,7 +168,8 @@ def test_with_every_governor_dead_a_cap_ends_at_its_time(gateway: Any, hands: Re
     while not gateway.admit("acme", 1000, 0).passes:
         assert time.monotonic() - began < 2
     assert time.monotonic() - began == pytest.approx(0.3, abs=0.05)
-    assert gateway.client.keys("governor:*") == ["governor:{chat}:generation"]
+    while gateway.client.keys("governor:*") != ["governor:{chat}:generation"]:  # its key goes in the same millisecond
+        assert time.monotonic() - began < 2
 
 
 def test_a_cap_whose_key_outlived_it_is_over_all_the_same(real: RealRedis, gateway: Any, hands: Redis) -> None:
