@@ -13,11 +13,14 @@ _CHUNK = 1 << 16
 @dataclass
 class Relay:
     """`lose` holds words: the next request with one of them in it reaches the server, and its answer never comes back.
-    `mute` swallows all that comes. `says` is sent instead of every answer. `passed` counts connections."""
+    `mute` swallows all that comes. `says` is sent instead of every answer. `passed` counts connections, `counted`
+    what was passed on with one of the words `counts` in it."""
 
     port: int = 0
     to: int = 0
     lose: list[bytes] = field(default_factory=list)
+    counts: tuple[bytes, ...] = ()
+    counted: int = 0
     mute: bool = False
     says: bytes = b""
     passed: int = 0
@@ -46,6 +49,7 @@ class Relay:
             while data := client.recv(_CHUNK):
                 if self.quiet():
                     continue
+                self.counted += any(word in data for word in self.counts)
                 if any(word in data for word in self.lose):
                     self.lose.clear()
                     cut.set()
