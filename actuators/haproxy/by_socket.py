@@ -118,8 +118,8 @@ class BySocket:
         except Lost as error:
             told.update(dict.fromkeys(open_, (Outcome.UNKNOWN, str(error))))
             return False
-        if answer:
-            told.update(dict.fromkeys(open_, (Outcome.REFUSED, f"map {path}: {answer[:200]}")))
+        if answer:  # somebody else replaced the map meanwhile; the next tick sees theirs
+            told.update(dict.fromkeys(open_, (Outcome.FAILED, f"map {path}: {answer[:200]}")))
         return not answer
 
     def _command(self, cli: Cli, todo: Orders, view: View, told: dict[Target, Told], now: float) -> None:

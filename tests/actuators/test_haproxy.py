@@ -188,6 +188,20 @@ def test_caps_and_shares_of_a_batch_come_together_or_not_at_all(proxy: Proxy, ta
     assert one.read([ACME, OTHER, SMALL], NOW)[OTHER].accepted == 30
 
 
+def test_a_map_that_somebody_replaced_meanwhile_is_not_replaced_by_an_older_one(proxy: Proxy, tap: Wire) -> None:
+    def meddle() -> None:
+        version = proxy.cli(f"prepare map {proxy.map}")[0].rpartition(" ")[2]
+        proxy.cli(f"add map @{version} {proxy.map} chat/tenant_cap/acme 5", f"commit map @{version} {proxy.map}")
+
+    one = hands(proxy, socket=str(tap.path))
+    tap.meddle = meddle
+    tap.next.append(("meddle", "commit map"))
+    applied = one.apply([decide(ACME, NO_LIMIT, 20), decide(R1, 1, 0.5)], NOW)
+    assert set(outcomes(applied).values()) == {Outcome.FAILED}
+    assert (proxy.entries(), proxy.share("chat/r1")) == ({"chat/tenant_cap/acme": "5"}, 1.0)
+    assert one.read([ACME], NOW)[ACME].accepted == 5
+
+
 def test_entries_of_others_in_the_map_stay(proxy: Proxy) -> None:
     proxy.cli(*(f"add map {proxy.map} key-{n} {n}" for n in range(800)))  # more than one command can carry
     done(hands(proxy), decide(ACME, NO_LIMIT, 20))

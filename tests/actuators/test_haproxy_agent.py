@@ -156,6 +156,16 @@ def test_what_nobody_fetched_is_taken_back_and_may_be_retried(asking: Asking) ->
     assert asking.shares() == [1.0, 1.0, 1.0]
 
 
+def test_what_was_taken_back_is_not_fetched_an_hour_later(asking: Asking) -> None:
+    with asking.governor(timeout=0.2) as one:
+        assert one.apply([decide(R1, 1, 0.2)], NOW)[0].outcome is Outcome.DONE
+        asking.proxy.cli("disable agent chat/r1")
+        assert one.apply([decide(R1, 0.2, 0.6)], NOW)[0].outcome is Outcome.FAILED
+        asking.proxy.cli("set server chat/r1 weight 90", "enable agent chat/r1")
+        until(lambda: asking.shares()[0] != 0.9)
+        assert asking.shares()[0] == 0.2
+
+
 def test_a_port_that_is_taken_is_said(asking: Asking) -> None:
     with asking.governor() as one, asking.governor() as second:
         one.read([R1], NOW)

@@ -138,7 +138,8 @@ def haproxy(folder: Path, config: str = "haproxy.cfg", more: str = "", **environ
 class Wire:
     """A socket in front of HAProxy's. `next` are the fates of the connections to come: "refuse" closes it, "hang" never
     answers, "garbage" answers as a web server does, "user" leads to the socket that may not write, ("lose", WORDS)
-    passes the first command that begins so on and ends before its answer, ("stop", WORDS) ends before it is passed on.
+    passes the first command that begins so on and ends before its answer, ("stop", WORDS) ends before it is passed on,
+    ("meddle", WORDS) calls `meddle` before.
     `writes` counts commands that change something; `said` are all commands."""
 
     def __init__(self, folder: Path, behind: Path, user: Path) -> None:
@@ -146,6 +147,7 @@ class Wire:
         self.next: list[str | tuple[str, str]] = []
         self.writes = 0
         self.said: list[str] = []
+        self.meddle: Callable[[], object] = lambda: None
         self._behind, self._user = behind, user
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
@@ -189,7 +191,10 @@ class Wire:
             while data := client.recv(1 << 16):
                 self.said.extend(data.decode().splitlines())
                 self.writes += len(re.findall(rb"^(?:set|commit) ", data, re.MULTILINE))
-                if isinstance(fate, tuple) and data.startswith(fate[1].encode()):
+                hit = isinstance(fate, tuple) and data.startswith(fate[1].encode())
+                if hit and fate[0] == "meddle":
+                    self.meddle()
+                elif hit:
                     client.shutdown(socket.SHUT_RDWR)  # nobody hears of what comes now
                     if fate[0] == "lose":
                         behind.sendall(data + b"quit\n")
