@@ -79,12 +79,6 @@ def assemble(
     ends = Ends(previous)
     eyes = Watched(source) if source is not None else ends.source(config, needs)
     rules = fleet_rules(config)
-    eyes.rest = {
-        (pool.pool, lever.lever): value
-        for pool in rules.pools
-        for lever in pool.levers
-        if (value := neutral(lever)) is not None
-    }
     parts = Parts(
         source=eyes,
         meter=Meter(pool_specs(config)),
@@ -100,11 +94,21 @@ def assemble(
         timer=time.perf_counter,
         config=spell(config),
         pins=Pins(pins(config), None if mode in _IN_PROCESS else file_of(folder), before),
-        originals=Originals(originals.file_of(folder) if mode is RunMode.LIVE else None),
+        originals=Originals(
+            originals.file_of(folder) if mode is RunMode.LIVE else None,
+            previous.parts.originals if previous is not None else None,
+        ),
         fence=fence,
         ends=ends.made,
     )
     loop = ControlLoop(parts)
+    # Last, for these eyes may be those of the loop in force, which goes on with them when this config is refused.
+    eyes.rest = {
+        (pool.pool, lever.lever): value
+        for pool in rules.pools
+        for lever in pool.levers
+        if (value := neutral(lever)) is not None
+    }
     if previous is not None:
         loop.adopt(previous)
     elif mode not in _IN_PROCESS:

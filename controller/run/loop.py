@@ -23,7 +23,7 @@ from controller.core.ports import Actuator, Estimate, LedgerFull, Policy, Source
 from controller.core.rules import PER_REPLICA, FleetRules
 from controller.core.why import Why
 from controller.run import codec
-from controller.run.ends import raised
+from controller.run.ends import DryRun, raised
 from controller.run.hands import Hands
 from controller.run.logs import Edges
 from controller.run.originals import Originals
@@ -124,7 +124,7 @@ class ControlLoop:
         t4 = timer()
         plan = self._record_plan(snapshot, estimates, plan, before, learned)
         t5 = timer()
-        parts.originals.before((d for d in plan.decisions if d.send), at)
+        self._keep_originals(plan, at)
         applied = self.hands.act(plan, at)
         t6 = timer()
         self._record_outcomes(at, applied)
@@ -160,7 +160,9 @@ class ControlLoop:
     def close(self) -> None:
         """Release connections and files, but not those that a successor took over; the fleet stays as it is. All are
         closed, also when one of them raises."""
-        ends: list[Actuator | Source] = [self.parts.source, *self.parts.actuators.values()]
+        # What is handed on are the ends themselves: a dry run's wrapper must not close one under its successor.
+        hands = (a.real if isinstance(a, DryRun) else a for a in self.parts.actuators.values())
+        ends: list[Actuator | Source] = [self.parts.source, *hands]
         with ExitStack() as stack:
             for end in {id(e): e for e in ends}.values():
                 if id(end) not in self._handed_on:
@@ -218,6 +220,14 @@ class ControlLoop:
             return Observation(at, None, error=raised(error))
         self._edges.fine("source", "source_answers_again", at=at)
         return seen
+
+    def _keep_originals(self, plan: Plan, at: float) -> None:
+        originals = self.parts.originals
+        originals.before(plan.decisions, at)
+        if originals.problem:
+            self._edges.failing("originals", "originals_not_kept", at=at, problem=originals.problem)
+        else:
+            self._edges.fine("originals", "originals_kept_again", at=at)
 
     def _cold_starts(self) -> dict[str, float]:
         """Seconds from asking for a replica to a warm one, by pool: as learned by the last tick, else the prior."""

@@ -2,23 +2,26 @@
 
 `governor release --restore` puts these values back. The file is replaced before the first write of a target, so that a
 crash between the two leaves a value that was true; one that cannot be written stops nothing but is told, and the next
-tick tries again.
+tick tries again. Replicas come and go, and nothing can be put back where one is gone: those that were not there for a
+day are forgotten, else the file would grow with every pod that there ever was.
 """
 
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from controller.core.errors import InputError
 from controller.core.model import Decision, Target
+from controller.core.rules import PER_REPLICA
 from controller.run import codec
 
 NAME = "originals.json"
 VERSION = 1
+FORGET = 86_400.0  # seconds after which a replica that is gone is no more expected back
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,35 +37,59 @@ class OriginalsError(InputError):
 
 
 class Originals:
-    """The originals of one Governor; `path` None where nothing is kept. `problem` says why the newest are not on disk,
-    "" when they are."""
+    """The originals of one Governor; `path` None where nothing is kept, `previous` what the loop before a reload knew.
+    `problem` says why the newest are not on disk, "" when they are."""
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, previous: "Originals | None" = None) -> None:
+        self._path = self._place = path
         self.problem = ""
         self._known: dict[Target, Original] = {}
-        if path is not None:
-            try:
-                self._known = read(path)
-            except OriginalsError as error:
-                # Values found now would be Governor's own: better none than a wrong one, and the file is left alone.
-                self._path, self.problem = None, str(error)
+        self._seen: dict[Target, float] = {}  # when a replica's target was decided on last
+        if path is None:
+            return
+        try:
+            self._known = read(path)
+        except OriginalsError as error:
+            # Values found now would be Governor's own: better none than a wrong one, and the file is left alone.
+            self._path, self.problem = None, str(error)
+        if previous is not None:
+            self._adopt(previous)
 
-    def before(self, sends: Iterable[Decision], at: float) -> None:
-        """These decisions are about to be sent."""
+    def _adopt(self, previous: "Originals") -> None:
+        place, known, seen = previous._place, previous._known, previous._seen  # noqa: SLF001 - one class
+        if place != self._place:
+            return
+        self._seen = seen
+        if self._path is not None and known and previous.problem:
+            # What could not be written then is true still; a value that is read now is none from before.
+            self._known, self.problem = {**known, **self._known}, previous.problem
+
+    def before(self, decisions: Sequence[Decision], at: float) -> None:
+        """Of these decisions, those that say so are about to be sent."""
+        if self._path is None:
+            return
         found = {
             d.target: Original(d.current, at)
-            for d in sends
-            if d.current is not None and d.target not in self._known and d.final != d.current
+            for d in decisions
+            if d.send and d.current is not None and d.target not in self._known and d.final != d.current
         }
-        if self._path is None or not (found or self.problem):
+        self._seen.update((d.target, at) for d in decisions if d.target.lever in PER_REPLICA)
+        if not (found or self.problem):
             return
+        self._forget(at)
         self._known.update(found)
         try:
             write(self._path, self._known)
             self.problem = ""
         except OSError as error:
             self.problem = f"{self._path}: {error.strerror or error}; `governor release` could not put values back"
+
+    def _forget(self, at: float) -> None:
+        """Replicas that are gone for good. One that this process never saw is gone from when it first looked."""
+        for target in [t for t in self._known if t.lever in PER_REPLICA]:
+            if at - self._seen.setdefault(target, at) > FORGET:
+                del self._known[target]
+        self._seen = {target: seen for target, seen in self._seen.items() if at - seen <= FORGET}
 
 
 def file_of(ledger: Path) -> Path:

@@ -9,7 +9,8 @@ import pytest
 from controller.config import GovernorConfig, loads
 from controller.core.model import Lever, Outcome, Target
 from controller.core.observation import Observation
-from controller.run.assembly import RunMode, assemble
+from controller.run.assembly import AssemblyError, RunMode, assemble
+from controller.run.ends import Watched
 from controller.run.loop import ControlLoop
 from tests.support.spy_file import SpyFile
 
@@ -123,3 +124,55 @@ def test_a_reload_locks_itself_out_of_its_own_ledger(tmp_path: Path) -> None:
     first.close()
     second.tick(START)
     second.close()
+
+
+def test_a_reload_of_a_dry_run_leaves_open_what_the_new_loop_reads_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+
+    def close(self: SpyFile) -> None:
+        closed.append(self)
+
+    monkeypatch.setattr(SpyFile, "close", close)
+    first = life(config(tmp_path), RunMode.DRY_RUN)
+    second = life(config(tmp_path, pin=5), RunMode.DRY_RUN, first)
+    first.close()
+    assert not closed, "every target would be unreadable until the next restart"
+    second.close()
+    assert len(closed) == 1
+
+
+class Refusing(SpyFile):
+    """One that cannot be built today."""
+
+    def __init__(self, *_: object) -> None:
+        raise ValueError("not today")
+
+
+def test_a_config_that_is_refused_changes_nothing_of_what_the_loop_in_force_takes_for_rest(tmp_path: Path) -> None:
+    head = f"""
+version: 1
+source: {{kind: prometheus, url: "http://127.0.0.1:1"}}
+ledger: {{path: {tmp_path}/ledger}}
+pools:
+  chat:
+    engine: vllm
+    labels: {{tenant: user}}
+    tenants: {{acme: {{}}}}
+    objectives: [{{signal: ttft, percentile: p99, target: 2500ms}}]
+    levers:"""
+
+    def levers(most: int, actuator: str) -> str:
+        hand = f"{{kind: '{actuator}', path: {tmp_path}/values.json, initial: 2}}"
+        capacity = f"{{min: 1, max: 2, policy: {{kind: capacity}}, actuator: {hand}}}"
+        return f"{head} {{replicas: {capacity}, tenant_cap: {{policy: {{kind: pid}}, max: {most}}}}}"
+
+    first = assemble(loads(levers(10000, "file")), mode=RunMode.DRY_RUN)
+    eyes = first.parts.source
+    assert isinstance(eyes, Watched)
+    before = dict(eyes.rest)
+    with pytest.raises(AssemblyError, match="not today"):
+        assemble(loads(levers(5000, f"{__name__}:Refusing")), mode=RunMode.DRY_RUN, previous=first)
+    assert eyes.rest == before
+    first.close()
