@@ -16,9 +16,15 @@ MUST_EXPIRE = frozenset({Lever.BREAKER, Lever.TENANT_CAP, Lever.ADMISSION, Lever
 
 def able(place: Path, lever: Lever, settings: LeverConfig, plugin: Plugin) -> Iterator[Finding]:
     """Why this actuator cannot carry out this lever as it is configured; `place` is the lever's path."""
-    can: Mapping[Lever, Capability] = plugin.cls.describe(plugin.settings)
-    one = can.get(lever)
     who = (*place, "actuator")
+    try:
+        can: Mapping[Lever, Capability] = plugin.cls.describe(plugin.settings)
+    except Exception as error:  # noqa: BLE001 - a stranger's mistake is told with its place, as any other
+        yield Finding(
+            who, f"{plugin.kind} cannot say what it moves: {type(error).__name__}: {error}", "update or replace it"
+        )
+        return
+    one = can.get(lever)
     if one is None:
         moves = ", ".join(sorted(can)) or "nothing"
         mend = f"it moves {moves}; choose another, see `governor actuators`"
@@ -68,7 +74,7 @@ def contested(config: GovernorConfig) -> Iterator[Finding]:
 
 
 def _steps(place: Path, settings: LeverConfig, plugin: Plugin, one: Capability) -> Iterator[Finding]:
-    steps = settings.quantum / one.quantum
+    steps = settings.quantum / one.quantum if one.quantum > 0 else 1.0  # 0 takes every value
     if abs(steps - round(steps)) > 1e-6 or round(steps) == 0:
         yield Finding(
             (*place, "quantum"),

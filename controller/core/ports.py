@@ -204,9 +204,9 @@ class Reach(StrEnum):
 class Capability:
     """What an actuator can do with one lever.
 
-    Values lie within `low` and `high`, in steps of `quantum`, in `unit`. `settle` is the time in seconds until a change
-    can show; `hot` whether it takes effect without a restart or a lost request; `atomic` whether the values of one
-    batch come into force together or not at all; `persistent` whether a value outlives a restart of the target;
+    Values lie within `low` and `high`, in steps of `quantum` (0: any), in `unit`. `settle` is the time in seconds until
+    a change can show; `hot` whether it takes effect without a restart or a lost request; `atomic` whether the values of
+    one batch come into force together or not at all; `persistent` whether a value outlives a restart of the target;
     `expiry` whether the target itself drops a value after its time, whoever is still alive; `cas` whether a write
     carries the version that was read, so that a stale one loses. `note` says in a sentence what is really moved.
     """

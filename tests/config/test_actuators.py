@@ -1,5 +1,6 @@
 """Actuators that levers share by name, and what lever and actuator must agree on."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from controller.config import ConfigError, GovernorConfig, loads
 from controller.config.load import config_hash
 from controller.config.spell import spell
 from controller.core.model import Lever
+from controller.core.ports import Capability
 from controller.run.assembly import RunMode, assemble
+from tests.support.spy_file import SpyFile
 
 HOOK = "kind: webhook, url: 'http://127.0.0.1:9/set', read_url: 'http://127.0.0.1:9/get'"
 
@@ -122,3 +125,26 @@ def test_a_file_that_would_never_know_a_later_replica_is_refused() -> None:
 
     assert "pools.chat.levers.weight.actuator.initial" in said
     assert "write initial: 1" in said
+
+
+class Anything(SpyFile):
+    """One that takes every value."""
+
+    @classmethod
+    def describe(cls, config: object = None) -> Mapping[Lever, Capability]:
+        return {Lever.REPLICAS: Capability("replicas", quantum=0.0)}
+
+
+class Mute(SpyFile):
+    """One that breaks where it should say what it can."""
+
+    @classmethod
+    def describe(cls, config: object = None) -> Mapping[Lever, Capability]:
+        raise RuntimeError("no licence")
+
+
+def test_a_strangers_actuator_that_takes_every_value_or_cannot_say_what_it_takes_breaks_no_check() -> None:
+    config(f", actuator: {{kind: '{__name__}:Anything', path: /tmp/r.json}}}}")
+    said = mistakes(f", actuator: {{kind: '{__name__}:Mute', path: /tmp/r.json}}}}")
+    assert "pools.chat.levers.replicas.actuator" in said
+    assert "no licence" in said
