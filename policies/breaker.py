@@ -224,6 +224,8 @@ class Breaker:
         if after is one or told.slowness is None:
             return one
         slow = one.slow + 1 if told.slowness >= math.sqrt(self.config.slow_ratio) else 0
+        if slow == one.slow:
+            return after  # it was not slow and is not
         return replace(after, slow=slow, slow_from=after.judged if slow == 1 else one.slow_from)
 
     def _verdict(self, one: Health, verdict: Verdict, patience: float, tick: Tick) -> Why | None:

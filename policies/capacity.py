@@ -215,7 +215,7 @@ class Capacity:
         if short is None or short.again is None or current is None or proposal.value <= current:
             return proposal
         evidence = {**proposal.evidence, "again_in": short.again - view.tick.at, "tries": float(short.tries)}
-        return replace(proposal, ask=Ask.SET, value=current, why=Why.CAPACITY_UNAVAILABLE, evidence=evidence)
+        return proposal._replace(ask=Ask.SET, value=current, why=Why.CAPACITY_UNAVAILABLE, evidence=evidence)
 
     def _queue_outlasts(self, view: View, owner: TargetState, current: float) -> bool:
         """Whether requests will still wait when one more replica is warm, with all that was asked for serving already:

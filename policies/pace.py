@@ -11,8 +11,8 @@ cancels out in the comparison with the median.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from controller.core.model import Scope
 from controller.core.ports import View
@@ -25,8 +25,7 @@ LEAST_TTFT = 20.0  # first tokens that make a mean; their spread is that of prom
 LEAST_TPOT = 5.0  # requests that make one; and gaps that tell how a probe fares
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """One replica now. `own` is seconds per token over what the model says for its batch, or seconds per token where
     there is no model; `raw` seconds per token; `first` mean seconds to the first token, None when too few; `read` when
     its sample was taken, unix seconds; `since` when the data behind it begins; `samples` gaps between tokens, and
@@ -42,8 +41,7 @@ class Pace:
     enough: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Against:
+class Against(NamedTuple):
     """A replica against its peers: how many times as slow at its batch, how many times as slow as it stands, and how
     many times as long to the first token (None where that cannot be compared)."""
 

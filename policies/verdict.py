@@ -14,7 +14,7 @@ theirs. A first token within half of the tightest promise on it is soon enough, 
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from controller.core.model import Scope
 from controller.core.ports import View
@@ -33,8 +33,7 @@ ALONE = 0.5  # what they count for alone
 SOON = 0.5  # share of a promise on the first token within which none is slow
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The seconds that a reading is about, unix."""
 
     begin: float
@@ -45,8 +44,7 @@ class Span:
         return self.end > since and self.end - max(self.begin, since) >= 0.5 * (self.end - self.begin) - 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """`heard` whether the replica's page was read; `ratio` how many times as slow as its peers at its batch and `raw`
     as it stands, over `paced` and `samples` gaps between tokens; `first` the same of its first tokens; `errors` the
     share of `ended` requests, over `counted`, and `rest` that of all others; `restarts` of its containers in the
@@ -97,11 +95,11 @@ class Verdict:
             return self  # it was never out
         said = self
         if self.paced is not None and idle < self.paced.end:
-            said = replace(said, paced=Span(max(self.paced.begin, idle), self.paced.end))
+            said = said._replace(paced=Span(max(self.paced.begin, idle), self.paced.end))
         if said.paced is not None and not said.paced.within(moment):
-            said = replace(said, ratio=None, raw=None, first=None, paced=None)
+            said = said._replace(ratio=None, raw=None, first=None, paced=None)
         if self.counted is not None and not self.counted.within(moment):
-            said = replace(said, errors=None, ended=0.0, counted=None)
+            said = said._replace(errors=None, ended=0.0, counted=None)
         return said
 
 

@@ -13,7 +13,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rich.console import Console
 
@@ -57,7 +57,7 @@ class Told(Capacity):
         made, state = super().propose(view, objectives, brief, state)
         config = self.config
         if isinstance(config, Told.Config) and config.since <= view.tick.at < config.until:
-            made = tuple(replace(one, ask=Ask.SET, value=config.crowd, why=Why.TIMETABLE) for one in made)
+            made = tuple(one._replace(ask=Ask.SET, value=config.crowd, why=Why.TIMETABLE) for one in made)
         return made, state
 
 

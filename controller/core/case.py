@@ -8,8 +8,9 @@ rise while requests wait behind it.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from controller.core.guard_state import GuardState, Pairs, memory
+from controller.core.guard_state import GuardState, Pairs
 from controller.core.model import Lever, PoolReadings, TargetState, Tick
 from controller.core.ports import Estimate
 from controller.core.reading import Reading, State
@@ -37,16 +38,6 @@ class Common:
     ledger_ok: bool = True
     gain: float = 1.0
     out: int = 0
-
-    @cached_property
-    def relax_down(self) -> bool:
-        """Whether lowering the value is the relaxing direction."""
-        return self.rules.relax_down
-
-    @cached_property
-    def memory(self) -> float:
-        """Seconds for which changes are remembered."""
-        return memory(self.rules)
 
     @cached_property
     def stable_since(self) -> float:
@@ -83,8 +74,7 @@ class Common:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(NamedTuple):
     """One target. `state` is what was remembered of it, `changes` those of its value up to this reading, `member` the
     replica or tenant whose value it is."""
 
@@ -96,7 +86,7 @@ class Case:
     member: str = ""
 
     def relaxing(self, value: float) -> bool:
-        return value < self.current if self.common.relax_down else value > self.current
+        return value < self.current if self.common.rules.relax_down else value > self.current
 
     def doubt(self) -> Doubt | None:
         """Why the data does not justify relaxing; None when it does."""
@@ -107,9 +97,11 @@ class Case:
 
     def short(self) -> str | None:
         """Fewer replicas in the metrics than serve: what the others hold is not in any sum."""
+        if self.common.rules.lever is not Lever.REPLICAS:
+            return None
         seen = self.common.estimate.evidence.get("serving")
         there = self.target.ready if self.target.ready is not None else self.current
-        if self.common.rules.lever is not Lever.REPLICAS or seen is None or seen >= there:
+        if seen is None or seen >= there:
             return None
         return f"{seen:g} of {there:g} replicas are seen"
 

@@ -152,9 +152,10 @@ class _Turn:
         shared, hold = share(joint.size(decided, rules, facts), rules, known, now, before.fleet)
         shared = joint.within(shared, rules, facts, known)
         shared, releases = hold_releases(shared, self._released, rules, now, before.releases)
-        shared = {t: d if d is decided[t] else bound(d, self._rules_of(t)) for t, d in shared.items()}
+        shared.update({t: bound(d, self._rules_of(t)) for t, d in _other(shared, decided)})
         shared = budgets(shared, rules, known)  # what a minimum adds is shared, too: who pays is not asked twice
-        final = tuple(d if d is decided[t] else finish(d, self._rules_of(t), now) for t, d in shared.items())
+        shared.update({t: finish(d, self._rules_of(t), now) for t, d in _other(shared, decided)})
+        final = tuple(shared.values())
         holding = hold is not None or releases is not None
         plan = Plan(now, final, sentence(final, self._short, holding=holding))
         kept = _remembered(self._guard_states, decided, now)
@@ -174,6 +175,14 @@ class _Turn:
     def _positions(self) -> dict[Target, float]:
         """Where targets were when they could be read last."""
         return {t: held.position[1] for t, held in self._guard_states.items() if held.position is not None}
+
+
+def _other(
+    shared: Mapping[Target, Decision], own: Mapping[Target, Decision]
+) -> list[tuple[Target, Decision]]:  # fmt: skip
+    """Decisions that are no longer those of their own pools. Both are of the same targets in the same order."""
+    pairs = zip(shared.items(), own.values(), strict=True)
+    return [(target, now) for (target, now), before in pairs if now is not before]
 
 
 def _facts(

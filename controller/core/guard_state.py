@@ -3,7 +3,7 @@
 Pure and small: a fleet has tens of thousands of targets, and each is remembered anew at every tick.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.core.model import TargetState
 from controller.core.rules import LeverRules
@@ -11,8 +11,7 @@ from controller.core.rules import LeverRules
 Pairs = tuple[tuple[float, float], ...]  # of a time, unix seconds, and a value
 
 
-@dataclass(frozen=True, slots=True)
-class GuardState:
+class GuardState(NamedTuple):
     """Memory of one target. `wishes` are what was sought (unix seconds, value), for stabilising; `changes` how the
     value as read back moved (unix seconds, delta), for cooldowns and rates; `position` that value and when it was
     read; `due` the next time this lever decides; `short_since` since when fewer replicas are seen than serve;
@@ -28,12 +27,6 @@ class GuardState:
     due: float = 0.0
     short_since: float | None = None
     out_since: float | None = None
-
-
-def memory(rules: LeverRules) -> float:
-    """Seconds for which the guards of a lever look at changes."""
-    periods = [r.period for r in (rules.rate_up, rules.rate_down) if r is not None]
-    return max([rules.cooldown_up, rules.cooldown_down, *periods])
 
 
 def changes(state: GuardState, keep: float, value: float | None, at: float) -> Pairs:
@@ -52,7 +45,7 @@ def changes(state: GuardState, keep: float, value: float | None, at: float) -> P
 def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float) -> GuardState:
     """Take the value as read back into memory, before deciding or without."""
     value = target.accepted
-    moved = changes(state, memory(rules), value, at)
+    moved = changes(state, rules.memory, value, at)
     position = state.position if value is None else (at, value)
     return GuardState(state.wishes, moved, position, state.due, state.short_since, state.out_since)
 

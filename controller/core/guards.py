@@ -128,7 +128,7 @@ def stabilise(case: Case, value: float) -> tuple[float, Why, str]:
         return value, KEEP, ""
     recent = [wish for _, wish in since(case.state.wishes, common.stable_since)]
     recent.append(value)
-    after = min(case.current, max(recent)) if common.relax_down else max(case.current, min(recent))
+    after = min(case.current, max(recent)) if common.rules.relax_down else max(case.current, min(recent))
     if after == value:
         return value, KEEP, ""
     return after, Why.STABILISE, f"over {common.rules.stabilise / common.gain:.0f} s"

@@ -23,9 +23,9 @@ class Merged(NamedTuple):
 def merge(proposals: Sequence[Proposal], current: float | None, *, relax_down: bool) -> Merged:
     """`current` stands where nobody sets a value. `relax_down`: lowering is relaxing (capacity), so a tie between SETs
     goes to the higher one; for a shed it is the other way round."""
-    if len(proposals) == 1 and proposals[0].ask in (Ask.SET, Ask.HOLD):
-        return _from(proposals[0])  # nearly always
-    ranked = sorted(proposals, key=lambda p: (p.value, p.by, p.why, p.ask))
+    if len(proposals) == 1:
+        return _alone(proposals[0], current)  # nearly always
+    ranked = sorted(proposals, key=lambda p: (p.value, p.by, p.why, p.ask, sorted(p.evidence.items())))
     holds = [p for p in ranked if p.ask == Ask.HOLD]
     if holds:
         return _from(holds[0])
@@ -45,6 +45,14 @@ def merge(proposals: Sequence[Proposal], current: float | None, *, relax_down: b
         quiet = (floors[-1:] or ceilings[:1])[0]
         return Merged(winner.value, quiet.by, quiet.why, quiet.evidence)
     return winner
+
+
+def _alone(proposal: Proposal, current: float | None) -> Merged:
+    """What comes of one proposal. A bound that changes nothing still says why nothing changes."""
+    ask, value = proposal.ask, proposal.value
+    if current is not None and ((ask is Ask.AT_LEAST and value < current) or (ask is Ask.AT_MOST and value > current)):
+        return _from(proposal)._replace(value=current)
+    return _from(proposal)
 
 
 def _from(proposal: Proposal) -> Merged:

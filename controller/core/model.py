@@ -2,6 +2,9 @@
 
 Targets are scalars everywhere (replicas of a pool, weight of a replica, tokens/s of a tenant); what belongs together is
 tied by a group guard. That keeps one merge, one set of guards and one chart for all levers.
+
+Some of what is made by the ten thousand at each tick are named tuples: they are frozen as dataclasses are, and made in
+a third of the time.
 """
 
 from collections.abc import Mapping
@@ -174,8 +177,10 @@ class Ask(StrEnum):
     HOLD = "hold"
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+_NO_EVIDENCE: Mapping[str, float] = {}  # one for all, because nobody writes to a Mapping
+
+
+class Proposal(NamedTuple):
     """What a policy wants of one target. `evidence` holds the numbers behind it, for the explanation."""
 
     target: Target
@@ -183,11 +188,10 @@ class Proposal:
     value: float
     by: str
     why: Why
-    evidence: Mapping[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, float] = _NO_EVIDENCE
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One change on the way from the current to the final value."""
 
     by: str

@@ -33,7 +33,7 @@ RELAX_DOWN: Mapping[Lever, bool] = {
 PER_REPLICA = frozenset({Lever.WEIGHT, Lever.BREAKER})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LeverRules:
     """Rules of one lever. `members` are those of its targets that are known beforehand (tenants, set-points,
     receiving pools); `stabilise` is the window over whose most protective wish the value may relax; `give_up` the age
@@ -58,10 +58,16 @@ class LeverRules:
     expiry: float = 0.0
     group: float = 0.2
 
-    @property
+    @cached_property
     def relax_down(self) -> bool:
         """Whether lowering the value is the relaxing direction."""
         return RELAX_DOWN[self.lever]
+
+    @cached_property
+    def memory(self) -> float:
+        """Seconds for which the guards look at changes of the value."""
+        periods = [r.period for r in (self.rate_up, self.rate_down) if r is not None]
+        return max([self.cooldown_up, self.cooldown_down, *periods])
 
 
 def neutral(lever: LeverRules) -> float | None:

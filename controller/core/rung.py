@@ -70,13 +70,13 @@ class Rung:
 
     def _without_given_up(self) -> dict[Target, TargetState]:
         """Capacity that is awaited for too long is not awaited any more, by nobody."""
-        now, seen = self.snapshot.tick.at, dict(self.owners)
+        now, changed = self.snapshot.tick.at, dict[Target, TargetState]()
         for target, owner in self.owners.items():
             if owner.pending:
                 young = tuple(p for p in owner.pending if now - p.since < self.lever.give_up)
                 if len(young) < len(owner.pending):
-                    seen[target] = replace(owner, pending=young)
-        return seen
+                    changed[target] = replace(owner, pending=young)
+        return {**self.owners, **changed}
 
     def decide(
         self, wanted: Mapping[Target, Sequence[Proposal]], states: dict[Target, GuardState], staying: float | None
@@ -107,11 +107,11 @@ class Rung:
         if owner.pin is not None and owner.pin.until > now:
             proposals = [Proposal(target, Ask.HOLD, owner.pin.value, "pin", Why.PIN)]
         if proposals:
-            merged = merge(proposals, current, relax_down=common.relax_down)
+            merged = merge(proposals, current, relax_down=rules.relax_down)
         else:
             merged = Merged(current, "", self._silent(), {})
         value = current if merged.value is None else merged.value
-        moved = changes(before, common.memory, current, now)
+        moved = changes(before, rules.memory, current, now)
         why, steps = merged.why, _NO_STEPS
         if value == current and not self._looks:
             after = guards.remembered(common, before, moved, current, value)

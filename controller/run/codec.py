@@ -27,7 +27,7 @@ FOREIGN = (ValueError, KeyError, TypeError, AttributeError, IndexError)  # what 
 
 
 def encode(value: Any) -> Any:
-    """Plain data for `value`, a frozen dataclass of the core."""
+    """Plain data for `value`, a frozen dataclass or a named tuple of the core."""
     return _encoder(type(value))(value)
 
 
@@ -60,7 +60,7 @@ def _make_encoder(kind: type[Any]) -> Encoder:
         return _same
     if issubclass(kind, str):  # every enum here is one, and JSON writes it as the text that it is
         return _same
-    if dataclasses.is_dataclass(kind):
+    if _is_record(kind):
         return _encode_parts
     if issubclass(kind, Mapping):
         return _encode_mapping
@@ -73,8 +73,13 @@ def _encode_parts(value: Any) -> dict[str, Any]:
     return {name: _encoder(type(part))(part) for name, part in _parts(value).items()}
 
 
+def _is_record(kind: Any) -> bool:
+    """Whether it has named fields: a dataclass or a named tuple."""
+    return dataclasses.is_dataclass(kind) or hasattr(kind, "_field_defaults")
+
+
 def _parts(value: Any) -> Mapping[Any, Any]:
-    """A mapping as it is, and the fields of a dataclass by name, without those that are as by default."""
+    """A mapping as it is, and the fields of a record by name, without those that are as by default."""
     kind: Any = type(value)
     fields = None if kind is dict else _fields(kind)
     if fields is None:
@@ -93,6 +98,8 @@ def _fields(kind: Any) -> tuple[tuple[str, Any], ...] | None:
     """Names and defaults; None of a mapping."""
     if issubclass(kind, Mapping):
         return None
+    if issubclass(kind, tuple):
+        return tuple((name, kind._field_defaults.get(name, dataclasses.MISSING)) for name in kind._fields)
     return tuple(
         (f.name, f.default if f.default_factory is dataclasses.MISSING else f.default_factory())
         for f in dataclasses.fields(kind)
@@ -159,10 +166,10 @@ def _make_decoder(kind: Any) -> Decoder:
         return lambda data: {key(k): value(v) for k, v in data.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind
-    if dataclasses.is_dataclass(kind):
+    if _is_record(kind):
         hints = typing.get_type_hints(kind)
-        fields = {f.name: _decoder(hints[f.name]) for f in dataclasses.fields(kind)}
-        return lambda data: kind(**{name: fields[name](part) for name, part in data.items()})  # type: ignore[operator]
+        fields = {name: _decoder(hints[name]) for name, _ in _fields(kind) or ()}
+        return lambda data: kind(**{name: fields[name](part) for name, part in data.items()})
     raise TypeError(f"cannot read a {kind} from the ledger")
 
 
@@ -185,7 +192,7 @@ def _finite(value: float) -> float:
 
 def diff(old: Any, new: Any) -> dict[str, Any] | None:
     """What must be told to someone who has ``encode(old)`` to have ``encode(new)``, None when nothing; both are of one
-    kind, a mapping or a dataclass. "=" new values by key, "~" changes of the same kind within a value, "-" keys that
+    kind, a mapping or a record. "=" new values by key, "~" changes of the same kind within a value, "-" keys that
     are gone. Keys, which may be anything, are never on one level with these marks.
 
     Compared before they are encoded: most of a large fleet stands as it stood, and is not looked at any further.

@@ -178,7 +178,7 @@ def test_pods_that_left_the_metrics_are_not_drained_after() -> None:
     """2 of 4 pods fell out of service discovery with ten requests waiting; the pool looked idle and went to one."""
     half = estimate(0.5, evidence={"serving": 2.0, "proven_rate": 5.0})
     made = case(current=4.0, target=TargetState(4.0), estimate=half)
-    old = but(made, state=replace(made.state, short_since=NOW - 3600.0))
+    old = but(made, state=made.state._replace(short_since=NOW - 3600.0))
 
     assert run(made, 3.0) == (4.0, Why.PARTIAL)
     assert guards.remember(made, 3.0).short_since == NOW

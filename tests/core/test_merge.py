@@ -16,6 +16,7 @@ PROPOSALS = st.lists(
         st.integers(0, 20).map(float),
         st.sampled_from(["capacity", "pid", "schedule"]),
         st.sampled_from([Why.DEMAND, Why.SURPLUS, Why.STALE]),
+        st.dictionaries(st.sampled_from("ab"), st.integers(0, 2).map(float)),
     ),
     max_size=6,
 )

@@ -58,7 +58,8 @@ def but(made: Case, **changes: object) -> Case:
     own = {name: value for name, value in changes.items() if name not in shared}
     state = changes.get("state", made.state)
     assert isinstance(state, GuardState)
-    return replace(made, common=replace(made.common, **shared), changes=state.changes, **own)  # type: ignore[arg-type]
+    common = replace(made.common, **shared)  # type: ignore[arg-type]
+    return made._replace(common=common, changes=state.changes, **own)  # type: ignore[arg-type]
 
 
 def bad(state: State) -> Reading:
