@@ -15,7 +15,7 @@ from actuators.envoy.config import EnvoyConfig, Files
 from actuators.envoy.doctor import findings
 from actuators.envoy.files import FilesTransport
 from actuators.envoy.hub import Hub
-from actuators.envoy.look import PREDECESSOR, Look
+from actuators.envoy.look import PREDECESSOR, Look, Seen
 from actuators.envoy.publisher import Publisher
 from actuators.envoy.resources import Key, carrier
 from actuators.envoy.server import GrpcTransport
@@ -47,6 +47,8 @@ class Envoy:
         self._publisher: Publisher | None = None
         self._opening = threading.Lock()
         self._first: dict[Key, float] = {}  # the tick at which a resource could be read first
+        self._before: dict[Target, Entry | None] = {}  # what stood before a write of unknown outcome
+        self._raw: dict[Target, float | None] = {}  # what a stranger's key said when it was seen last
         self._ours: set[Key] = set()  # resources that were told by this process, and by none before it
 
     @classmethod
@@ -63,17 +65,24 @@ class Envoy:
         found: dict[Target, Entry] = {}
         for target in targets:
             seen = look.seen(target)
-            key = carrier(self._config, target)
-            if seen.value is not None:
-                self._another_tick(key, now)
-            if seen.value is not None and not seen.assumed:
-                self._memory.saw(target, seen.value, now, seen.writer)
-                if self._files is not None or (seen.writer == PREDECESSOR and not self._told_by_us(key)):
-                    found[target] = Entry(seen.value)
-            state = self._memory.state(target, seen.value, now, error=seen.error)
+            value = self._steady(target, seen)
+            if value is not None and not seen.assumed:
+                self._memory.saw(target, value, now, seen.writer)
+                if self._files is not None or seen.writer == PREDECESSOR:
+                    found[target] = Entry(value)
+            state = self._memory.state(target, value, now, error=seen.error)
             states[target] = replace(state, assumed=seen.assumed)
         self._adopt(publisher, found)
+        self._another_tick({carrier(self._config, t) for t, state in states.items() if not state.error}, now)
         return states
+
+    def _steady(self, target: Target, seen: Seen) -> float | None:
+        """The value that was seen; the one known already where a stranger's key behind it has not changed."""
+        known = self._memory.value(target)
+        if seen.raw is not None and self._raw.get(target) == seen.raw and known is not None:
+            return known
+        self._raw[target] = seen.raw
+        return seen.value
 
     def _open(self) -> Publisher:
         with self._opening:
@@ -91,11 +100,10 @@ class Envoy:
         targets = [*self._binding.targets, *(Target(pool, lever) for pool, lever in self._binding.scopes)]
         return {carrier(self._config, target) for target in targets}
 
-    def _another_tick(self, key: Key, now: float) -> None:
+    def _another_tick(self, keys: Collection[Key], now: float) -> None:
         """What is not neutral is sent at every tick, so after a whole one everything that is still wanted is known, and
         replaces what a Governor before this one told."""
-        if self._first.setdefault(key, now) != now:
-            self._take_over({key})
+        self._take_over({key for key in keys if self._first.setdefault(key, now) != now})
 
     def _take_over(self, keys: Collection[Key]) -> None:
         if self._hub is not None and not self._ours.issuperset(keys):
@@ -204,11 +212,12 @@ class Envoy:
             target, verdict = decision.target, verdicts[carriers[decision.target]]
             if verdict.outcome in (Outcome.REFUSED, Outcome.FAILED):
                 back[target] = before.get(target)
+            elif verdict.outcome is Outcome.UNKNOWN:
+                self._before[target] = before.get(target)
             moved = verdict.outcome is Outcome.DONE and before.value(target) != wanted(decision)
             self._memory.sent(target, wanted(decision), verdict.outcome, now, moved=moved)
             applied[target] = Applied(target, verdict.outcome, verdict.detail)
-        if back:
-            publisher.want(publisher.book.without(back).having({t: e for t, e in back.items() if e is not None}))
+        self._take_back(publisher, back)
         if self._files is not None:
             try:
                 self._files.save(publisher.book)
@@ -216,6 +225,12 @@ class Envoy:
                 note = f"; the values behind it were not kept: {error.strerror or error}"
                 applied = {target: replace(one, detail=one.detail + note) for target, one in applied.items()}
         return applied
+
+    def _take_back(self, publisher: Publisher, entries: Mapping[Target, Entry | None]) -> None:
+        """What stood there before is told again."""
+        if entries:
+            kept = {target: entry for target, entry in entries.items() if entry is not None}
+            publisher.want(publisher.book.without(entries).having(kept))
 
     # --- asking afterwards -----------------------------------------------------------------------------------------
 
@@ -234,11 +249,17 @@ class Envoy:
             self._adopt(publisher, {target: _entry(decision, now)})
             return Applied(target, Outcome.UNKNOWN, "another Governor sent it; told anew with the next tick")
         if seen.value is None:
+            verdict = self._transport.verdicts((key,), 0.0)[key]
+            if verdict.outcome is Outcome.REFUSED:
+                self._take_back(publisher, {target: self._before.pop(target, None)})
+                self._memory.sent(target, value, Outcome.REFUSED, now)
+                return Applied(target, Outcome.REFUSED, verdict.detail)
             return Applied(target, Outcome.UNKNOWN, seen.error)
+        self._before.pop(target, None)
         if self._files is not None and seen.value == value:  # in the file: has Envoy taken it?
-            verdict = self._files.verdict_of_written(key, self._config.timeout)
-            if verdict is not None and verdict.outcome is not Outcome.DONE:
-                return Applied(target, verdict.outcome, verdict.detail)
+            written = self._files.verdict_of_written(key, self._config.timeout)
+            if written is not None and written.outcome is not Outcome.DONE:
+                return Applied(target, written.outcome, written.detail)
         outcome = Outcome.DONE if seen.value == value else Outcome.FAILED
         self._memory.sent(target, value, outcome, now)
         return Applied(

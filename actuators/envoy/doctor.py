@@ -28,8 +28,13 @@ def findings(
         found += _streams(config, binding, hub)
     elif not admins:
         found.append(Finding("warning", "admin", "nothing tells whether Envoys took a file; set admin to their pages"))
+    found += [
+        Finding("info", name, "has no fallback: weights and breakers stay when every Governor is dead")
+        for name, lever in sorted(binding.scopes)
+        if lever in PER_ENDPOINT and not config.pools[name].fallback
+    ]
     for admin in admins:
-        found += _page(config, binding, admin)
+        found += _page(config, admin)
     return tuple(found)
 
 
@@ -71,7 +76,7 @@ def _any_of(scope: tuple[str, Lever]) -> Target:
     return Target(scope[0], scope[1], "any")
 
 
-def _page(config: EnvoyConfig, binding: Binding, admin: Admin) -> Iterator[Finding]:
+def _page(config: EnvoyConfig, admin: Admin) -> Iterator[Finding]:
     try:
         yield from _overrides(config, admin)
         yield from _rivals(config, admin)
@@ -82,11 +87,6 @@ def _page(config: EnvoyConfig, binding: Binding, admin: Admin) -> Iterator[Findi
     for name, count in sorted(stats.items()):
         if isinstance(count, int) and count and _ours(config, name):
             yield Finding("warning", admin.url, f"{name} is {count}: it refused updates; its log says why")
-    levers = {lever for _, lever in binding.scopes} | {t.lever for t in binding.targets}
-    if levers.intersection(PER_ENDPOINT):
-        for name, pool in config.pools.items():
-            if not pool.fallback and pool.endpoints is not None:
-                yield Finding("info", name, "has no fallback: weights and breakers stay when every Governor is dead")
 
 
 def _ours(config: EnvoyConfig, stat: str) -> bool:

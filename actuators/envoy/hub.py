@@ -15,7 +15,6 @@ from actuators.envoy.transport import Verdict
 from controller.core.model import Outcome
 
 _ABSENCE = 30.0  # seconds for which an Envoy that left is still counted: it is more likely to be back than gone
-_FORGETFUL = "share one stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +71,12 @@ class Hub:
             self._ours.update(keys)
             self._news.notify_all()
 
-    @property
-    def generation(self) -> int:
-        """How often something was told."""
-        return self._generation
-
     # --- who is there ----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def stream(self, node: str, peer: str) -> Iterator[Stream]:
+    def stream(self, node: str) -> Iterator[Stream]:
         """A stream from its first request to its end."""
-        made = Stream(node, peer, time.monotonic())
+        made = Stream(node)
         with self._news:
             self._streams.append(made)
             self._left.pop(node, None)
@@ -190,7 +184,7 @@ class Hub:
             return Verdict(Outcome.FAILED, who)
         if told.resource.until is not None and not all(alone(one, key.kind) for one in streams):
             mend = "give each its own api_config_source instead of ads, else Envoy ends itself when they expire"
-            return Verdict(Outcome.REFUSED, f"{key.name} and others {_FORGETFUL}; {mend}")
+            return Verdict(Outcome.REFUSED, f"{key.name} and others share one stream; {mend}")
         said = [(one, one.took(key.kind, key.name, told.generation)) for one in streams]
         refused = [one for one, took in said if took is False]
         if refused:

@@ -1,6 +1,7 @@
 """What the targets stand at: by Envoys' admin pages, by the files, or by what Envoys have acknowledged."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from actuators.endpoints import Endpoint
@@ -21,12 +22,14 @@ PREDECESSOR = "another Governor"
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A target's value, None where `error` says why there is none. `assumed` where nothing tells it, and `writer` is
-    who wrote it should it turn out to be a stranger's."""
+    who wrote it should it turn out to be a stranger's. `raw` is what a stranger's runtime key says: the value for each
+    replica that comes of it moves with the replicas, and that is nobody's doing."""
 
     value: float | None
     error: str = ""
     assumed: bool = False
     writer: str = ""
+    raw: float | None = None
 
 
 class Look:
@@ -39,7 +42,6 @@ class Look:
         self._config, self._scene, self._find, self._verdict = config, scene, find, verdict
         self._admins, self._files, self._ours = admins, files, ours
         self._pages: list[tuple[Admin, Mapping[str, RuntimeKey]]] | None = None
-        self.problem = ""  # why an admin page could not be read
 
     def seen(self, target: Target) -> Seen:
         """One target."""
@@ -55,33 +57,30 @@ class Look:
         return self._by_stream(target)
 
     def _by_admin(self, target: Target) -> Seen | None:
-        """By the runtime keys in force, whichever layer they are from; None where they tell nothing. A stranger's key
-        in one Envoy counts before what the others say."""
+        """By the runtime keys in force, whichever layer they are from; None where they tell nothing, or where what we
+        told is still on its way. A stranger's key in one Envoy counts before what the others say."""
         found: list[Seen] = []
-        wanted = runtime_keys(self._config, self._scene, target)
+        wanted, told = runtime_keys(self._config, self._scene, target), self._scene.book.value(target)
+        ours = self._ours(carrier(self._config, target))
         for admin, keys in self._runtime() if wanted else ():
             there = {name: key.value for name, key in keys.items() if name in wanted and key.value is not None}
             value = of_runtime(self._config, self._scene, target, there)
-            if value is not None:
-                layer = keys[wanted[0]].layer
-                strange = layer != self._config.layer(target.lever)
-                found.append(Seen(value, writer=writer(layer, admin) if strange else PREDECESSOR))
-            elif target in self._scene.book and self._ours(carrier(self._config, target)):
-                return None  # not there yet, or gone: what Envoy acknowledges says more
-        values = {one.value for one in found}
-        if len(values) > 1:
-            told = self._scene.book.value(target)
-            return next(one for one in found if one.value != told)
-        return found[0] if found else None
+            if value is None:
+                continue
+            key = keys[wanted[0]]
+            if key.layer != self._config.layer(target.lever):
+                found.append(Seen(value, writer=writer(key.layer, admin), raw=key.value))
+            elif value == told or not (ours or self._files is not None):
+                found.append(Seen(value, writer=PREDECESSOR))
+        strange = [one for one in found if one.raw is not None and one.value != told]
+        return next(iter((*strange, *found)), None) if len(found) == len(self._admins) or strange else None
 
     def _runtime(self) -> list[tuple[Admin, Mapping[str, RuntimeKey]]]:
         if self._pages is None:
             self._pages = []
             for admin in self._admins:
-                try:
+                with suppress(AdminError):  # the doctor tells it; what Envoys acknowledge tells as much
                     self._pages.append((admin, admin.runtime()))
-                except AdminError as error:
-                    self.problem = str(error)
         return self._pages
 
     def _by_file(self, files: FilesTransport, target: Target, endpoint: Endpoint | None) -> Seen:

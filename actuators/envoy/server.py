@@ -114,8 +114,7 @@ class GrpcTransport:
 
         if not context.add_callback(over):
             return
-        node = first.node.id or context.peer()
-        with self._hub.stream(node, context.peer()) as stream:
+        with self._hub.stream(first.node.id or context.peer()) as stream:
             self._hub.asked(stream, *_asked(first))
 
             def listen() -> None:

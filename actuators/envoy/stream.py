@@ -29,11 +29,9 @@ class Subscription:
 
 @dataclass(slots=True)
 class Stream:
-    """`node` is the Envoy's own id; `since` is when it came, on the monotonic clock."""
+    """`node` is the Envoy's own id, or its address where it has none."""
 
     node: str
-    peer: str
-    since: float
     wants: dict[str, Subscription] = field(default_factory=dict)  # by type URL
     _open: dict[str, tuple[str, dict[str, int]]] = field(default_factory=dict)  # nonce: type, generations
     _count: int = 0

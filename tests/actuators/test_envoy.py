@@ -1,6 +1,7 @@
 """A real Envoy steered over gRPC: its traffic does what was decided, and no disaster leaves it worse than neutral."""
 
 import http.client
+import json
 import math
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from actuators.endpoints import Inline
+from actuators.endpoints import InFile, Inline
 from actuators.envoy import Envoy, EnvoyConfig, EnvoyPool, Grpc
 from controller.core.model import Applied, Decision, Lever, Outcome, Target
 from controller.core.ports import Binding
@@ -359,6 +360,29 @@ def test_what_envoy_refuses_is_refused_with_its_words_and_taken_back(stand: Stan
     assert shares(stand.running.traffic(300)) == pytest.approx(EVEN, abs=0.01)  # as before
 
 
+def test_a_refusal_that_comes_late_is_one_all_the_same(stand: Stand, tmp_path: Path) -> None:
+    """Else the target would be asked after for ever."""
+    origin = tmp_path / "replicas.yaml"
+    here = {name: stand.behind.addresses[name] for name in NAMES}
+    origin.write_text(json.dumps(here))
+    chat = replace(stand.config.pools["chat"], endpoints=InFile("file", str(origin)))
+    stand.governor(pools={**stand.config.pools, "chat": chat}, refresh=0.05)
+    stand.connected()
+    stand.cable.deaf = True
+    origin.write_text(json.dumps({**here, "r3": "[fe80::1%no]:1"}))
+    until(lambda: bool(stand.actuator.read([WEIGHTS["r1"]], stand.now)[WEIGHTS["r1"]].error), "replicas are told anew")
+    wish = decide(WEIGHTS["r1"], 1.0, 0.5)
+    assert stand.actuator.apply([wish], 0.0)[0].outcome is Outcome.UNKNOWN
+    assert stand.actuator.verify([wish], 0.0)[0].outcome is Outcome.UNKNOWN
+    stand.cable.deaf = False
+    stand.cable.cut()
+    stand.cable.mend()
+    until(lambda: stand.actuator.verify([wish], 0.0)[0].outcome is Outcome.REFUSED, "Envoy has said no")
+    origin.write_text(json.dumps(here))
+    until(lambda: not stand.actuator.read([WEIGHTS["r1"]], stand.now)[WEIGHTS["r1"]].error, "it is well again")
+    assert shares(stand.running.traffic(300)) == pytest.approx(EVEN, abs=0.01), "the value was taken back"
+
+
 def test_a_governor_that_died_between_write_and_answer_leaves_no_riddle(stand: Stand) -> None:
     stand.cable.deaf = True
     wish = decide(BREAKERS["r1"], 1.0, 0.0)
@@ -401,6 +425,8 @@ def test_a_value_on_an_admin_page_is_a_foreign_one_and_is_told_of(stand: Stand) 
         assert state.accepted == 2.0  # six of three replicas
         assert "admin page" in state.foreign_writer
         assert any("hides what Governor says" in one.text for one in governor.diagnose(0.5))
+        stand.done((BREAKERS["r3"], 0.0))
+        assert governor.read([GATE], 0.5)[GATE].accepted == 2.0, "six of two now, but nobody has touched it"
     finally:
         stand.running.get(f"/runtime_modify?{KEY}=", "POST")
 

@@ -171,7 +171,7 @@ def test_two_layers_on_one_stream_are_never_told_to_expire() -> None:
     book = Book({GATE: Entry(3.0, math.inf)})
     made = all_of(CONFIG, Scene(book, ENDPOINTS, 1))
     hub.tell(made, made.keys())
-    with hub.stream("edge-1", "peer") as shared:
+    with hub.stream("edge-1") as shared:
         hub.asked(shared, Kind.RUNTIME, ("governor-admission", "governor-downgrade"), "", "", "")
         parcel = hub.next(shared, lambda: False)
         assert parcel is not None
@@ -184,7 +184,7 @@ def test_two_layers_on_one_stream_are_never_told_to_expire() -> None:
 def test_an_answer_to_an_older_telling_is_no_yes_to_the_newer() -> None:
     hub = Hub(lambda: None)
     key = Key(Kind.RUNTIME, "governor-admission")
-    with hub.stream("edge-1", "peer") as stream:
+    with hub.stream("edge-1") as stream:
         made = all_of(CONFIG, Scene(Book({GATE: Entry(3.0)}), ENDPOINTS, 1))
         hub.tell(made, {key})
         hub.asked(stream, key.kind, (key.name,), "", "", "")
