@@ -431,6 +431,16 @@ def test_a_value_on_an_admin_page_is_a_foreign_one_and_is_told_of(stand: Stand) 
         stand.running.get(f"/runtime_modify?{KEY}=", "POST")
 
 
+@pytest.mark.parametrize("path", ["", "/nowhere"])
+def test_an_admin_page_that_is_none_stops_nothing_and_is_told_of(stand: Stand, path: str) -> None:
+    """Something else answers there, with nonsense."""
+    governor = stand.governor(admin=(f"http://{stand.behind.addresses['r1']}{path}", "http://127.0.0.1:1"))
+    stand.connected()
+    stand.done((GATE, 5.0))
+    assert governor.read([GATE], 0.5)[GATE].accepted == 5.0
+    assert sum("admin page cannot be read" in one.text for one in governor.diagnose(0.5)) == 2
+
+
 def test_every_envoy_must_take_a_value_and_each_gets_its_part_of_a_gate(stand: Stand, tmp_path: Path) -> None:
     with wire(stand.port) as cable, envoy(tmp_path, text_of(stand.behind, cable, "edge-2"), 2) as second:
         until(lambda: shares(second.traffic(3)) == EVEN, "the second one serves")

@@ -181,6 +181,23 @@ def test_two_layers_on_one_stream_are_never_told_to_expire() -> None:
         assert "api_config_source" in hub.verdicts((key,), 0.0)[key].detail
 
 
+def test_nonsense_on_a_stream_is_no_answer() -> None:
+    hub = Hub(lambda: None)
+    key = Key(Kind.RUNTIME, "governor-admission")
+    made = all_of(CONFIG, Scene(Book({GATE: Entry(3.0)}), ENDPOINTS, 1))
+    hub.tell(made, made.keys())
+    with hub.stream("edge-1") as stream:
+        hub.asked(stream, "type.googleapis.com/unheard.of", ("x",), "7", "12", "")
+        hub.asked(stream, key.kind, ("nothing-of-ours", key.name), "", "", "")
+        parcel = hub.next(stream, lambda: False)
+        assert parcel is not None
+        assert [one.resource.key for one in parcel.told] == [key], "what there is not is not told"
+        for nonce in ("", "0", "999", "x" * 1000):
+            hub.asked(stream, key.kind, ("nothing-of-ours", key.name), "1", nonce, "")
+        assert hub.verdicts((key,), 0.0)[key].outcome is Outcome.UNKNOWN
+    assert hub.verdicts((key,), 0.0)[key].outcome is Outcome.FAILED, "nobody is left"
+
+
 def test_an_answer_to_an_older_telling_is_no_yes_to_the_newer() -> None:
     hub = Hub(lambda: None)
     key = Key(Kind.RUNTIME, "governor-admission")
