@@ -21,6 +21,7 @@ from controller.core.observation import Facts, PoolFacts, ReplicaFacts
 # What scrape jitter explains: a step beyond this many usual ones is a gap. A missed scrape is one.
 GAP = 1.5
 _STEPS = 9  # steps that the usual one is the median of: an outage is one or two of them
+_OWN = 3  # steps of a replica, all of them longer than usual, by which it is scraped more rarely than the others
 _SAME = 1e-3  # seconds; stamps are in milliseconds
 
 
@@ -70,6 +71,13 @@ class _Known:
     stamp: float  # of its newest sample, unix seconds
     moved: float  # the tick at which that was new
     gauges: Mapping[Fact, float]
+    steps: tuple[float, ...] = ()  # the newest of its own
+
+    @property
+    def pace(self) -> float:
+        """Seconds from sample to sample, also of one that is scraped more rarely than the others; 0 while that is not
+        known."""
+        return min(self.steps) if len(self.steps) == _OWN else 0.0
 
 
 class Stamps:
@@ -110,11 +118,13 @@ class Stamps:
                 moved, step = not self._pending or _changed(one, before), tick
             if not moved:
                 known[name] = before
-                still = at - before.moved > GAP * (usual or tick)
+                # One that another job scrapes every minute is not overdue for most of it.
+                waited = at - before.moved
+                still = waited > GAP * (usual or tick) and waited > GAP * before.pace
                 overdue += still
                 dated[name] = Dated(0.0, before.moved if still else at)
                 continue
-            known[name] = _Known(stamp, at, one.gauges)
+            known[name] = _Known(stamp, at, one.gauges, (*before.steps[1 - _OWN :], step))
             if not opened:
                 self._pending.discard(name)
             steps.append(step)

@@ -196,6 +196,23 @@ def test_ticks_quicker_than_scrapes_are_no_gap() -> None:
         assert value.value == pytest.approx(10.0, rel=0.01)
 
 
+def test_a_replica_that_is_scraped_more_rarely_holds_nothing_up_for_ever() -> None:
+    """Another job scrapes it every minute. Overdue for most of each, it kept its pool at its size for good."""
+    stamps, told = Stamps(60.0), []
+    for number in range(1, 41):
+        at = START + TICK * number
+        ages = {f"r{i}": 1.0 for i in range(3)} | {"rare": 1.0 + TICK * (number % 4)}
+        facts = PoolFacts(replicas={name: ReplicaFacts(age=age) for name, age in ages.items()})
+        told.append(stamps.read(facts, at, at - TICK, stamped=True))
+    assert any(one.overdue for one in told[:16]), "nobody knows yet that this is how it is scraped"
+    assert not any(one.overdue for one in told[16:])
+    assert told[35].replicas["rare"].seconds == 4 * TICK, "and its growth is of the whole minute"
+
+    quiet = PoolFacts(replicas={"rare": ReplicaFacts(age=121.0), "r0": ReplicaFacts(age=1.0)})
+    at = START + TICK * 48
+    assert stamps.read(quiet, at, at - TICK, stamped=True).overdue == 1, "a second missed scrape is one all the same"
+
+
 def test_a_constant_lag_of_the_store_is_no_outage() -> None:
     """Mimir and Thanos may show every sample half a minute late, at every tick."""
     stamps = Stamps(60.0)
