@@ -7,6 +7,7 @@ from actuators.haproxy.by_agent import ByAgent
 from actuators.haproxy.by_socket import BySocket
 from actuators.haproxy.config import HAProxyConfig
 from actuators.haproxy.doctor import diagnose
+from actuators.haproxy.names import NO_LIMIT
 from controller.core.model import Applied, Decision, Lever, Target, TargetState
 from controller.core.ports import Binding, Capability, Finding, Reach
 
@@ -34,18 +35,16 @@ class HAProxy:
             reach=Reach.FLEET if agent else Reach.PROCESS,
             note="weight of a server, the lesser of weight and breaker; 0 drains it and keeps what is in flight",
         )
+        queue = "maxconn of each server, beyond which requests queue in HAProxy; set-point concurrency alone"
         can = {
             Lever.WEIGHT: base,
             Lever.BREAKER: base,
-            Lever.ADMISSION: _with(
-                base, "connections per server", 1.0, 1e9, 1.0, "maxconn of each server, beyond which requests queue in "
-                "HAProxy; set-point concurrency alone"
-            ),
-        }  # fmt: skip
+            Lever.ADMISSION: _with(base, "connections per server", 1.0, NO_LIMIT, 1.0, queue),
+        }
         if not agent:  # neither file holds a limit
             can[Lever.ADMISSION] = replace(can[Lever.ADMISSION], persistent=False)
             cap = "requests per tenant, in a map; tokens become requests by tokens_per_request"
-            can[Lever.TENANT_CAP] = _with(base, "tokens/s, counted as requests", 0.0, 1e12, 1.0, cap, atomic=True)
+            can[Lever.TENANT_CAP] = _with(base, "tokens/s, counted as requests", 0.0, NO_LIMIT, 1.0, cap, atomic=True)
             share = "share of the consenting requests, in a map; the receiving engine must answer to the model's name"
             can[Lever.DOWNGRADE] = _with(base, "share of requests", 0.0, 1.0, 0.01, share, atomic=True)
         return can

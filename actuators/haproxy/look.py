@@ -113,7 +113,7 @@ def _servers(text: str, limits: Mapping[tuple[str, str], int]) -> dict[tuple[str
             key = (row["be_name"], row["srv_name"])
             found[key] = Server(
                 *key,
-                f"{row['srv_addr']}:{row['srv_port']}",
+                _address(row["srv_addr"], row["srv_port"]),
                 int(row["srv_uweight"]),
                 int(row["srv_iweight"]),
                 int(row["srv_admin_state"]),
@@ -125,6 +125,10 @@ def _servers(text: str, limits: Mapping[tuple[str, str], int]) -> dict[tuple[str
     if not names:
         raise Garbled(f"`show servers state` says {text[:80]!r}")
     return found
+
+
+def _address(host: str, port: str) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _stat(text: str, limits: dict[tuple[str, str], int], algorithms: dict[str, str]) -> None:

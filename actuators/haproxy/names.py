@@ -14,6 +14,7 @@ from actuators.haproxy.look import Server, View
 from controller.core.model import Lever, Target
 
 NO_LIMIT = 1e12  # a cap or a limit that stands here is none
+_MOST = 2**31 - 1  # of connections, in HAProxy
 CONCURRENCY = "concurrency"
 SHARES = (Lever.WEIGHT, Lever.BREAKER)
 MAPPED = (Lever.TENANT_CAP, Lever.DOWNGRADE)
@@ -23,7 +24,7 @@ HIGHEST = {
     Lever.BREAKER: 1.0,
     Lever.DOWNGRADE: 1.0,
     Lever.TENANT_CAP: NO_LIMIT,
-    Lever.ADMISSION: 1e9,
+    Lever.ADMISSION: NO_LIMIT,
 }
 _KEY = re.compile(r"[^\s\\;#\"'<>]+")
 
@@ -71,7 +72,9 @@ class Names:
             per = self.pool(target).tokens_per_request or 1.0
             count = math.floor(min(value, NO_LIMIT) / per * self.config.window * (1 + 1e-12))
             return max(1, count) if value > 0 else 0
-        return round(value) if target.lever is Lever.ADMISSION else round(value * 100)
+        if target.lever is Lever.ADMISSION:
+            return round(value) if value < _MOST else 0  # which is no limit
+        return round(value * 100)
 
     def value(self, target: Target, count: int, expected: float | None) -> float:
         """The way back. What was asked for, where it is counted so; else the value of the count."""
@@ -79,7 +82,9 @@ class Names:
             return expected
         if target.lever is Lever.TENANT_CAP:
             return count * (self.pool(target).tokens_per_request or 1.0) / self.config.window
-        return float(count) if target.lever is Lever.ADMISSION else count / 100
+        if target.lever is Lever.ADMISSION:
+            return float(count) if count else NO_LIMIT
+        return count / 100
 
 
 def weight_of(percent: int, initial: int) -> int:

@@ -75,6 +75,9 @@ def _refusal(decision: Decision, reader: Reader, view: View) -> str:
 def _remember(entries: dict[str, str], decision: Decision, reader: Reader, view: View) -> None:
     key, count = reader.names.key(decision.target, view), reader.names.counted(decision.target, wanted(decision))
     entries[key] = str(count)
+    told = reader.names.config.mode == "socket"  # an agent must go on saying that there is no limit
+    if told and decision.target.lever not in SHARES and wanted(decision) == rest(decision.target):
+        del entries[key]  # as if it had never been written
     if decision.until is None or not reader.names.config.expires or wanted(decision) == rest(decision.target):
         entries.pop(f"{key}@until", None)
     else:

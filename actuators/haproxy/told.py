@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from actuators.haproxy.look import Server, View
-from actuators.haproxy.names import NO_LIMIT, SHARES, Names, live, rest, weight_of
+from actuators.haproxy.names import SHARES, Names, live, rest, weight_of
 from controller.core.model import Lever, Target
 from controller.core.ports import Binding
 
@@ -24,7 +24,7 @@ class Reader:
             return self.names.value(target, self.share(target, view, now), expected)
         if target.lever is Lever.ADMISSION:
             limits = self._limits(target, view)
-            return self.names.value(target, min(limits), expected) if limits else NO_LIMIT
+            return self.names.value(target, min(limits, default=0), expected)
         count = live(view.map, self.names.key(target, view), now)
         return rest(target) if count is None else self.names.value(target, count, expected)
 

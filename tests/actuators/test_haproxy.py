@@ -261,6 +261,19 @@ def test_replicas_are_found_by_address_and_by_mapping(proxy: Proxy) -> None:
     assert (proxy.share("chat/r1"), proxy.share("chat/r2")) == (0.5, 0.4)
 
 
+def test_released_to_what_it_was_nothing_is_left(proxy: Proxy) -> None:
+    one = hands(proxy)
+    targets = [GATE, ACME, SMALL, R1]
+    before = {target: state.accepted for target, state in one.read(targets, NOW).items()}
+    done(one, decide(GATE, NO_LIMIT, 4), decide(ACME, NO_LIMIT, 20), decide(SMALL, 0, 0.5), decide(R1, 1, 0.5))
+    done(one, decide(GATE, 4, NO_LIMIT), decide(ACME, 20, NO_LIMIT), decide(SMALL, 0.5, 0), decide(R1, 0.5, 1))
+    assert {target: state.accepted for target, state in one.read(targets, NOW).items()} == before
+    assert set(proxy.entries()) == {"chat/weight/r1", "governor@generation"}
+    assert proxy.limit("chat/r1") == 0
+    done(one, decide(GATE, NO_LIMIT, 5e9))
+    assert one.read([GATE], NOW)[GATE].accepted == 5e9, "more than HAProxy can count is no limit"
+
+
 def test_a_limit_of_prompt_lengths_is_refused_and_not_forgotten(proxy: Proxy) -> None:
     longest = Target("chat", Lever.ADMISSION, "longest_prompt")
     one = hands(proxy, Binding((longest,)))

@@ -70,6 +70,8 @@ def test_traffic_follows_what_was_fetched(asking: Asking) -> None:
         one.apply([decide(B1, 1, 0.25), decide(B2, 0, 1)], NOW)
         one.apply([decide(B1, 0.25, 1)], NOW)
         assert asking.shares() == [0.5, 1.0, 1.0]
+        assert one.apply([decide(GATE, 7, 1e12)], NOW)[0].outcome is Outcome.DONE
+        assert asking.proxy.limit("chat/r1") == 0
 
 
 def test_when_every_governor_is_dead_haproxy_keeps_what_it_was_told_last(asking: Asking) -> None:
