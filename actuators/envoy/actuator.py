@@ -287,6 +287,8 @@ class Envoy:
 
 def _entry(decision: Decision, now: float) -> Entry:
     """A value with its expiry on our own clock, which no step of the wall clock moves."""
-    value = wanted(decision)
-    mortal = decision.until is not None and value != neutral(decision.target.lever)
-    return Entry(value, time.monotonic() + decision.until - now if mortal and decision.until is not None else None)
+    value, until = wanted(decision), None
+    demand = decision.evidence.get("demand", 0.0) if decision.target.lever is Lever.TENANT_CAP else 0.0
+    if decision.until is not None and value != neutral(decision.target.lever):
+        until = time.monotonic() + decision.until - now
+    return Entry(value, until, max(0.0, 1.0 - value / demand) if demand > 0 else 0.0)

@@ -16,10 +16,12 @@ def neutral(lever: Lever) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A value; `until` is when it is dropped, on the monotonic clock, None for never."""
+    """A value; `until` is when it is dropped, on the monotonic clock, None for never. `shed` is the part of a tenant's
+    requests beyond a cap, by the demand at the time of deciding."""
 
     value: float
     until: float | None = None
+    shed: float = 0.0
 
 
 class Book(Mapping[Target, Entry]):
@@ -41,6 +43,11 @@ class Book(Mapping[Target, Entry]):
         """The value of a target, the neutral one where there is none."""
         entry = self._entries.get(target)
         return neutral(target.lever) if entry is None else entry.value
+
+    def shed(self, target: Target) -> float:
+        """The part of a tenant's requests to refuse."""
+        entry = self._entries.get(target)
+        return 0.0 if entry is None else entry.shed
 
     def having(self, entries: Mapping[Target, Entry]) -> "Book":
         """With these entries written over."""

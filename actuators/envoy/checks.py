@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import fsum
 
-from actuators.envoy.book import Book
+from actuators.envoy.book import NO_LIMIT, Book
 from actuators.envoy.config import EnvoyConfig, Grpc
 from actuators.envoy.resources import CONCURRENCY, WHOLE, Scene, share
 from controller.core.model import Decision, Lever, Target
@@ -27,7 +27,7 @@ CAPABILITIES: Mapping[Lever, Capability] = {
     ),
     Lever.TENANT_CAP: Capability(
         "tokens/s", atomic=True, expiry=True, ack=Ack.VERSION,
-        note="a local bucket per tenant (ECDS), 429 beyond; counts requests, or tokens where a header tells them",
+        note="a local bucket per tenant (ECDS) that counts requests, or a share of them refused (RTDS); 429 beyond",
     ),
     Lever.DOWNGRADE: Capability(
         "share of requests", high=1.0, quantum=1 / WHOLE, atomic=True, expiry=True, ack=Ack.VERSION,
@@ -71,7 +71,8 @@ def _check_target(config: EnvoyConfig, target: Target) -> None:
         )
     if target.lever is Lever.DOWNGRADE and target.member not in config.pools:
         raise ValueError(f"pools: has no {target.member}, which receives; add {target.member}: {{cluster: ...}}")
-    if target.lever is Lever.TENANT_CAP and not config.tokens_header and pool.tokens_per_request is None:
+    counted = config.caps == "shed" or config.tokens_header or pool.tokens_per_request is not None
+    if target.lever is Lever.TENANT_CAP and not counted:
         raise ValueError(
             f"pools.{target.pool}.tokens_per_request: is missing: Envoy counts requests; "
             "write the mean of a request's tokens, prompt and answer, or set tokens_header"
@@ -82,6 +83,10 @@ def refused(config: EnvoyConfig, scene: Scene, book: Book, decisions: Sequence[D
     """Decisions that would leave a pool without anybody to serve, or send more than all of it away, as `book` has them
     together with what is in force; the others of a batch may go on."""
     problems: dict[Target, str] = {}
+    if config.caps == "shed":
+        blind = "nothing tells the tenant's demand, of which a share is to be refused; use fair_share, or caps: buckets"
+        caps = (d for d in decisions if d.target.lever is Lever.TENANT_CAP and d.final != NO_LIMIT)
+        problems |= {d.target: blind for d in caps if not d.evidence.get("demand")}
     for pool in config.pools:
         mine = [d for d in decisions if d.target.pool == pool]
         lowered = [d for d in mine if d.target.lever in PER_ENDPOINT and d.final == 0]

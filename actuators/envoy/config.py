@@ -6,7 +6,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from actuators.endpoints import Origin
-from controller.core.model import Lever
+from controller.core.model import Lever, Target
 from controller.core.params import Unit, param
 
 _LOOPBACK = ("127.", "[::1]", "localhost")
@@ -82,6 +82,11 @@ class EnvoyConfig:
     transport: Grpc | Files = param("How Envoys learn of values.")
     admin: tuple[str, ...] = param("URLs of Envoys' admin pages, for reading back what is in force.", ())
     layers: str = param("RTDS layers are called by this, a dash and the lever.", "governor")
+    caps: Literal["buckets", "shed"] = param(
+        "How a tenant's cap is kept: by a bucket in each Envoy, or by the share of its requests that the fault filter "
+        "refuses, which needs a policy that tells the tenant's demand, as fair_share does.",
+        "buckets",
+    )
     buckets: str = param("Name of the HTTP filter with tenants' buckets, as Envoy asks for it.", "governor-buckets")
     tenant_header: str = param(
         "Request header that names the tenant; it must not be the client's own word.", "x-tenant"
@@ -114,6 +119,10 @@ class EnvoyConfig:
     def layer(self, lever: Lever) -> str:
         """The RTDS layer of a lever. One for each, because a layer expires as a whole."""
         return f"{self.layers}-{lever.value}"
+
+    def shed(self, target: Target) -> str:
+        """The runtime key with the share of a tenant's requests that is refused, in hundredths."""
+        return f"governor.shed.{target.pool}.{target.member}"
 
     def split(self, pool: str) -> str:
         """What the runtime keys of a pool's split begin with."""

@@ -96,9 +96,9 @@ def _ours(config: EnvoyConfig, stat: str) -> bool:
 
 
 def _overrides(config: EnvoyConfig, admin: Admin) -> Iterator[Finding]:
-    stems = [config.split(name) + "." for name in config.pools]
+    stems = ["governor.shed.", *(config.split(name) + "." for name in config.pools)]
     gates = {key for name in config.pools for key in gate_keys(config, name)}
-    mine = {config.layer(lever) for lever in (Lever.ADMISSION, Lever.DOWNGRADE)}
+    mine = {config.layer(lever) for lever in (Lever.ADMISSION, Lever.DOWNGRADE, Lever.TENANT_CAP)}
     for name, key in sorted(admin.runtime().items()):
         if not (name in gates or name.startswith(tuple(stems))):
             continue

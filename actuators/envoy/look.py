@@ -11,9 +11,9 @@ from actuators.envoy.checks import PER_ENDPOINT
 from actuators.envoy.config import EnvoyConfig
 from actuators.envoy.files import FilesTransport
 from actuators.envoy.readback import of_endpoints, of_filter, of_runtime, runtime_keys
-from actuators.envoy.resources import Key, Scene, carrier
+from actuators.envoy.resources import Key, Kind, Scene, carrier
 from actuators.envoy.transport import Verdict
-from controller.core.model import Lever, Outcome, Target
+from controller.core.model import Outcome, Target
 from controller.core.ports import ActuatorError
 
 PREDECESSOR = "another Governor"
@@ -91,7 +91,7 @@ class Look:
         if endpoint is not None:
             value = of_endpoints(self._scene, target, endpoint, body)
             return Seen(neutral(target.lever) if value is None else value, writer=who)
-        if target.lever is Lever.TENANT_CAP:
+        if carrier(self._config, target).kind is Kind.FILTER:
             return Seen(of_filter(self._config, self._scene, target, body), writer=who)
         value = of_runtime(self._config, self._scene, target, body.get("layer", {}))
         return Seen(neutral(target.lever) if value is None else value, writer=who)

@@ -18,6 +18,7 @@ from actuators.envoy.resources import (
     gate,
     gate_keys,
     in_rotation,
+    percent,
     share,
     split_key,
     tenant_bucket,
@@ -35,6 +36,8 @@ def runtime_keys(config: EnvoyConfig, scene: Scene, target: Target) -> tuple[str
         return tuple(
             split_key(config, target.pool, one) for one in dict.fromkeys((target.member, *others, target.pool))
         )
+    if target.lever is Lever.TENANT_CAP and config.caps == "shed":
+        return (config.shed(target),)
     return ()
 
 
@@ -50,6 +53,11 @@ def of_runtime(config: EnvoyConfig, scene: Scene, target: Target, keys: Mapping[
         if told < NO_LIMIT and found == gate(told, replicas, scene.envoys):
             return told
         return round(found * scene.envoys / max(1, replicas), 3)
+    if target.lever is Lever.TENANT_CAP:
+        passing, mine = 100 - keys[wanted[0]], 100 - percent(scene.book.shed(target))
+        if passing == mine:
+            return told
+        return round(told * passing / max(1, mine), 3) if told < NO_LIMIT else 0.0
     if keys[wanted[0]] == round(told * WHOLE) and target in scene.book:
         return told
     whole = sum(keys.get(name, 0.0) for name in wanted)

@@ -72,7 +72,7 @@ def carrier(config: EnvoyConfig, target: Target) -> Key:
     """The resource that carries a target's value."""
     if target.lever in (Lever.WEIGHT, Lever.BREAKER):
         return Key(Kind.ENDPOINTS, config.pools[target.pool].told)
-    if target.lever is Lever.TENANT_CAP:
+    if target.lever is Lever.TENANT_CAP and config.caps == "buckets":
         return Key(Kind.FILTER, config.buckets)
     return Key(Kind.RUNTIME, config.layer(target.lever))
 
@@ -130,6 +130,8 @@ def _row(endpoint: Endpoint, weight: int) -> Json:
 
 def _layers(config: EnvoyConfig, scene: Scene) -> list[Resource]:
     layers = {Lever.ADMISSION: _gates(config, scene), Lever.DOWNGRADE: _splits(config, scene)}
+    if config.caps == "shed":
+        layers[Lever.TENANT_CAP] = _sheds(config, scene)
     return [
         Resource(
             Key(Kind.RUNTIME, config.layer(lever)),
@@ -181,6 +183,17 @@ def _splits(config: EnvoyConfig, scene: Scene) -> dict[str, Any]:
     return keys
 
 
+def percent(part: float) -> int:
+    """The part of requests to refuse as the fault filter counts it, never less than is wanted."""
+    return min(100, ceil(100 * part - 1e-9))
+
+
+def _sheds(config: EnvoyConfig, scene: Scene) -> dict[str, Any]:
+    targets = [target for pool in config.pools for target in scene.book.members(pool, Lever.TENANT_CAP)]
+    parts = {config.shed(target): percent(scene.book.shed(target)) for target in targets}
+    return {key: part for key, part in parts.items() if part}
+
+
 # --- the filter: tenants' buckets ----------------------------------------------------------------------------------
 
 
@@ -189,7 +202,7 @@ def _buckets(config: EnvoyConfig, scene: Scene) -> Resource:
         (pool.cluster, target)
         for name, pool in config.pools.items()
         for target in scene.book.members(name, Lever.TENANT_CAP)
-        if scene.book.value(target) < NO_LIMIT
+        if scene.book.value(target) < NO_LIMIT and config.caps == "buckets"
     ]
     descriptors = [
         {
@@ -211,7 +224,8 @@ def _buckets(config: EnvoyConfig, scene: Scene) -> Resource:
         "descriptors": descriptors,
     }
     key = Key(Kind.FILTER, config.buckets)
-    return Resource(key, {"name": config.buckets, "typed_config": filter_}, scene.book.ends(None, Lever.TENANT_CAP))
+    until = scene.book.ends(None, Lever.TENANT_CAP) if descriptors else None
+    return Resource(key, {"name": config.buckets, "typed_config": filter_}, until)
 
 
 def unit(config: EnvoyConfig, pool: str) -> float:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from actuators.endpoints import InFile, Inline
 from actuators.envoy import Envoy, EnvoyConfig, EnvoyPool, Grpc
@@ -21,6 +22,7 @@ from controller.core.model import Applied, Decision, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
 from tests.support.envoy import (
+    TARGETS,
     EnvoyProcess,
     Replicas,
     Wire,
@@ -117,6 +119,7 @@ def stand(edge: Stand) -> Iterator[Stand]:
     edge.cable.mend()
     edge.behind.let_go()
     if edge.running.process is None:
+        edge.governor()  # first, for an Envoy that finds none waits for it
         edge.running.start()
 
 
@@ -129,11 +132,15 @@ def configured(port: int, behind: Replicas, **more: Any) -> EnvoyConfig:
     return EnvoyConfig(pools, Grpc("grpc", f"127.0.0.1:{port}"), timeout=1.0, **more)
 
 
-def text_of(behind: Replicas, cable: Wire, node: str = "edge-1") -> Callable[[int, int], str]:
+def text_of(
+    behind: Replicas, cable: Wire, node: str = "edge-1", change: Callable[[dict[str, Any]], None] | None = None
+) -> Callable[[int, int], str]:
     def text(front: int, admin: int) -> str:
         there = behind.ports
         ports = {8001: there["r1"], 8002: there["r2"], 8003: there["r3"], 8009: there["s1"]}
-        return bootstrap("bootstrap.yaml", {10000: front, 9901: admin, 18000: cable.port, **ports}, node=node)
+        return bootstrap(
+            "bootstrap.yaml", {10000: front, 9901: admin, 18000: cable.port, **ports}, node=node, change=change
+        )
 
     return text
 
@@ -271,6 +278,35 @@ def test_envoy_itself_takes_out_a_replica_that_answers_with_errors(stand: Stand)
     assert 5 <= found["500"] <= 20
     assert after["500"] == 0, "nor do some of its requests go to the plain cluster, which does not know that it is ill"
     until(lambda: stand.running.traffic(3)["r1"] > 0, "it is let in again")
+
+
+def with_shedding(body: dict[str, Any]) -> None:
+    """The parts of shed.yaml at their places."""
+    parts = yaml.safe_load((TARGETS / "shed.yaml").read_text())
+    body["layered_runtime"]["layers"].insert(-1, parts["layer"])
+    manager = body["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    manager["http_filters"].insert(0, parts["filter"])
+    manager["route_config"]["virtual_hosts"][0]["routes"].insert(0, parts["route"])
+
+
+def test_a_share_of_a_tenants_requests_is_refused_where_a_cap_is_kept_by_that(stand: Stand, tmp_path: Path) -> None:
+    governor = stand.governor(caps="shed")
+    stand.running.stop()  # else this one, which knows no such layer, would have to say yes as well
+    wish = replace(decide(ACME, NO_LIMIT, 700.0), evidence={"demand": 1000.0}, until=1.5)
+    blind = decide(BETA, NO_LIMIT, 700.0)
+    text = text_of(stand.behind, stand.cable, "edge-3", with_shedding)
+    with envoy(tmp_path, text, 3) as running:
+        until(lambda: not governor.read([ACME], stand.now)[ACME].error, "it is connected")
+        applied = {one.target: one for one in governor.apply([wish, blind], 0.0)}
+        assert (applied[ACME].outcome, applied[BETA].outcome) == (Outcome.DONE, Outcome.REFUSED)
+        assert "demand" in applied[BETA].detail
+        assert governor.read([ACME], stand.now)[ACME].accepted == 700.0
+        refused = running.traffic(1000, at_once=1, x_tenant="acme")["429"]
+        assert refused == pytest.approx(300, abs=3 * math.sqrt(1000 * 0.3 * 0.7))
+        assert running.traffic(100, at_once=1, x_tenant="beta")["429"] == 0
+        stand.actuator.close()
+        until(lambda: running.runtime("governor.shed.chat.acme") == "", "it expires", 3)
+        assert running.traffic(100, at_once=1, x_tenant="acme")["429"] == 0
 
 
 # --- what is never told ----------------------------------------------------------------------------------------------
