@@ -29,6 +29,7 @@ from controller.core.judge import STUCK_SCRAPES
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState, Tick
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, View
+from controller.core.relief import OUT
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
@@ -109,8 +110,8 @@ class Breaker:
         open_time: float = param("how long a replica is out the first time", OPEN_TIME, unit=Unit.DURATION, gt=0)
         open_max: float = param("longest time out before it is tried again", OPEN_MAX, unit=Unit.DURATION, gt=0)
         open_max_slow: float = param(
-            "the same for replicas that are only slow: they answer, so a probe costs little", 15.0, unit=Unit.DURATION,
-            gt=0,
+            "the same for replicas that are only slow: they answer, so a probe costs little; open_max where the target "
+            "knows in and out alone, and a probe gets a full share", 15.0, unit=Unit.DURATION, gt=0,
         )  # fmt: skip
         quiet: float = param("time in rotation after which relapses are forgotten", QUIET, unit=Unit.DURATION, gt=0)
 
@@ -141,8 +142,10 @@ class Breaker:
         health = {name: state.replicas.get(name) or _adopted(owner, now, self) for name, (_, owner) in owners.items()}
         serving = [name for name, one in health.items() if one.phase is Phase.CLOSED]
         said = verdicts(view, objectives, owners, serving)
-        long = self._patience(state.rough)
-        health = {name: self._next(name, one, said[name], owners[name][1], now, long) for name, one in health.items()}
+        long, most = self._patience(state.rough), self._longest(view)
+        health = {
+            name: self._next(name, one, said[name], owners[name][1], now, long, most) for name, one in health.items()
+        }
         room = most_out(len(owners), self.config.share)
         before, health = health, self._within(health, room, now)
         forced = {
@@ -151,7 +154,7 @@ class Breaker:
         }  # fmt: skip
         known = self._rough(state, before, serving, view.tick)
         patience = (SHORT if brief.left > 0 else 1.0) * self._patience(known.rough)
-        health, held = self._eject(health, said, room, self._overload(view, brief, serving), patience, view.tick)
+        health, held = self._eject(health, said, room, self._overload(view, brief, serving), patience, view.tick, most)
         out = sum(one.phase is not Phase.CLOSED for one in health.values())
         proposals = [
             _proposal(
@@ -170,10 +173,10 @@ class Breaker:
     # --- one replica -------------------------------------------------------------------------------------------------
 
     def _next(
-        self, name: str, one: Health, verdict: Verdict, owner: TargetState, now: float, patience: float
+        self, name: str, one: Health, verdict: Verdict, owner: TargetState, now: float, patience: float, most: float
     ) -> Health:
         """Its health after this tick, before anybody is taken out; `patience` is how many times as long it must be
-        looked at as in a fleet without noise."""
+        looked at as in a fleet without noise, `most` how long it is out at most when it is only slow."""
         if not verdict.heard:
             return one
         if verdict.idle is not None:
@@ -195,11 +198,11 @@ class Breaker:
         if not arrived(one, owner.accepted):
             return _fresh(replace(one, since=now))  # it has not got its trickle yet
         if verdict.stuck or verdict.faulty:
-            return self._open(name, one, Why.STUCK_REPLICA if verdict.stuck else Why.FAULTY_REPLICA, now)
+            return self._open(name, one, Why.STUCK_REPLICA if verdict.stuck else Why.FAULTY_REPLICA, now, most)
         if told.failing(self.config.errors, least=1.0) and (told.errors or 0.0) * told.ended >= 2 - 1e-6:
-            return self._open(name, one, Why.FAILING_REPLICA, now)
+            return self._open(name, one, Why.FAILING_REPLICA, now, most)
         if slowness is not None and slowness >= (self.config.slow_ratio if one.phase is Phase.RAMP else least):
-            return self._open(name, one, Why.SLOW_REPLICA, now)
+            return self._open(name, one, Why.SLOW_REPLICA, now, most)
         # Of what it went out for it has to be free: answers without an error are no sign that a GPU has cooled.
         answered = told.ended >= 3 and not told.failing(self.config.errors, 0.5, least=3.0)
         lasted, only_slow = now - one.since >= SILENT, one.cause is Why.SLOW_REPLICA
@@ -253,11 +256,17 @@ class Breaker:
             return Why.RESTARTED
         return None
 
-    def _open(self, name: str, one: Health, cause: Why, now: float) -> Health:
+    def _longest(self, view: View) -> float:
+        """How long one that is only slow is out at most. Where the target knows in and out alone, a probe gets the
+        share of a healthy replica, and costs as much."""
+        whole = any(limits.quantum > OUT for limits in view.limits.values())
+        return self.config.open_max if whole else self.config.open_max_slow
+
+    def _open(self, name: str, one: Health, cause: Why, now: float, most: float) -> Health:
         """Out, for longer each time."""
         if cause is Why.RESTARTED:
             return replace(one, phase=Phase.PROBE, since=now, trial=now, cause=cause, slow=0)
-        cap = self.config.open_max_slow if cause is Why.SLOW_REPLICA else self.config.open_max
+        cap = most if cause is Why.SLOW_REPLICA else self.config.open_max
         vainly = one.vainly + (one.phase is Phase.CLOSED and one.relapses > 0)
         out = opened(one, name, now, self.config.open_time, cap)
         return replace(out, cause=cause, vainly=vainly, slow=0, tokens=0.0, stuck=None)
@@ -302,6 +311,7 @@ class Breaker:
         overload: bool,
         patience: float,
         tick: Tick,
+        most: float,
     ) -> tuple[dict[str, Health], dict[str, Why]]:
         """The health after ejections, and why some that look bad were left where they are."""
         after, held = dict(health), dict[str, Why]()
@@ -325,7 +335,7 @@ class Breaker:
                 held[name] = Why.EJECTION_CAP
             else:
                 restarts = said[name].restarts
-                after[name] = self._open(name, health[name], why, tick.at)
+                after[name] = self._open(name, health[name], why, tick.at, most)
                 if restarts is not None:
                     after[name] = replace(after[name], restarts=restarts)
                 free -= 1

@@ -360,6 +360,23 @@ def test_whatever_steps_a_target_has_who_is_well_comes_back_whole(quantum: float
     assert fleet.state.replicas["r0"].phase is Phase.CLOSED
 
 
+@pytest.mark.parametrize("step", [1.0, 15.0])
+def test_where_a_probe_is_a_full_share_a_straggler_does_not_serve_half_of_the_time(step: float) -> None:
+    """Tried every fifteen seconds it was in for seven of them, and the target was written 240 times an hour."""
+    fleet = rotation(8, step=step, quantum=1.0)
+    fleet.until("r0", 0.0, 60.0, r0=SLOW)
+    served = changes = 0.0
+    for _ in range(int(3600 / step)):
+        before = fleet.factors["r0"]
+        fleet.tick(r0=SLOW)
+        served += step * fleet.factors["r0"]
+        changes += fleet.factors["r0"] != before
+
+    assert served < 0.1 * 3600
+    assert changes < 60
+    fleet.until("r0", 1.0, 330.0)
+
+
 def test_a_probe_that_is_slow_sends_it_back_for_longer() -> None:
     fleet = rotation(step=1.0, open_max_slow=300.0)
     fleet.until("r0", 0.0, 60.0, r0=SLOW)
