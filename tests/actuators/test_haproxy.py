@@ -385,6 +385,20 @@ def test_nobody_at_the_socket_is_a_failure_and_told_at_reading(proxy: Proxy) -> 
     assert "No such file" in one.read([R1], NOW)[R1].error
 
 
+def test_an_haproxy_that_stands_still_applies_nothing_when_it_wakes(proxy: Proxy) -> None:
+    """The kernel takes the connection and our first words, and hands them over a minute later."""
+    one = hands(proxy, timeout=0.3)
+    one.read([R1], NOW)
+    proxy.freeze(frozen=True)
+    (applied,) = one.apply([decide(R1, 1, 0.5)], NOW)
+    assert (applied.outcome, "no answer within 0.3 s" in applied.detail) == (Outcome.FAILED, True)
+    assert "no answer" in one.read([R1], NOW)[R1].error
+    assert one.verify([decide(R1, 1, 0.5)], NOW)[0].outcome is Outcome.UNKNOWN
+    proxy.freeze(frozen=False)
+    assert (proxy.share("chat/r1"), proxy.entries()) == (1.0, {})
+    done(one, decide(R1, 1, 0.5))
+
+
 def test_half_of_a_batch_is_told_half_by_half(proxy: Proxy, tap: Wire) -> None:
     one = hands(proxy, socket=str(tap.path), timeout=0.5)
     tap.next.append(("lose", "set server chat/r2"))

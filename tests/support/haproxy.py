@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import threading
@@ -83,6 +84,11 @@ class Proxy:
         self._old.append(old)
         self._launch("-sf", str(old.pid))
         until(lambda: self.cli("show info")[0].splitlines()[6] == f"Pid: {self._process.pid}")  # type: ignore[union-attr]
+
+    def freeze(self, *, frozen: bool) -> None:
+        """It stands still in the midst of what it does, and goes on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def cli(self, *commands: str) -> list[str]:
         with Cli(str(self.folder / "test.sock"), 5.0) as cli:
