@@ -12,8 +12,8 @@ from actuators.batch import decreases_first, wanted
 from actuators.litellm import rows
 from actuators.litellm.config import LiteLLMConfig
 from actuators.litellm.rows import Deployment, Key, Strange
-from actuators.litellm.web import NoAnswer, Web, shown
 from actuators.memory import Memory
+from actuators.web import NoAnswer, Web, shown
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Finding
 
@@ -49,7 +49,7 @@ class ByApi:
         if any(t.lever is Lever.DOWNGRADE for t in binding.targets):
             raise ValueError("mode: the management API cannot downgrade a share of requests; use the plugin")
         self._base = config.url.rstrip("/")
-        self._web = Web(config)
+        self._web = Web(config.timeout, config.master_key, config.ca_file)
         self._memory = Memory(config.yield_for)
         self._generations: dict[Target, int] = {}
 
@@ -92,10 +92,10 @@ class ByApi:
     def diagnose(self, now: float) -> Sequence[Finding]:
         where = shown(self._base)
         try:
-            status, body = self._web.ask("GET", f"{self._base}/v1/model/info")
-            if status != 200:
-                return (Finding("error", where, f"/v1/model/info: HTTP {status}{_words(body)}"),)
-            everybody = rows.deployments(body)
+            answer = self._web.ask("GET", f"{self._base}/v1/model/info")
+            if answer.status != 200:
+                return (Finding("error", where, f"/v1/model/info: HTTP {answer.status}{_words(answer.document)}"),)
+            everybody = rows.deployments(answer.document)
         except (NoAnswer, Strange) as error:
             return (Finding("error", where, str(error)),)
         found = []
@@ -155,9 +155,10 @@ class ByApi:
     def _get(self, path: str) -> Any:
         """The answer's object, or Missing."""
         try:
-            status, body = self._web.ask("GET", self._base + path)
+            answer = self._web.ask("GET", self._base + path)
         except NoAnswer as error:
             return Missing(str(error), Outcome.FAILED)
+        status, body = answer.status, answer.document
         if status == 200 and isinstance(body, dict):
             return body
         said = f"GET {shown(self._base)}{path.partition('?')[0]}: HTTP {status}{_words(body)}"
@@ -210,9 +211,10 @@ class ByApi:
     def _send(self, method: str, path: str, body: Mapping[str, Any]) -> tuple[Outcome, str]:
         where = f"{method} {shown(self._base)}{path}"
         try:
-            status, answer = self._web.ask(method, self._base + path, body)
+            told = self._web.ask(method, self._base + path, body)
         except NoAnswer as error:
             return Outcome.UNKNOWN if error.sent else Outcome.FAILED, str(error)
+        status, answer = told.status, told.document
         said = f"{where}: HTTP {status}{_words(answer)}"
         if status < 300:
             return (Outcome.DONE if isinstance(answer, dict) else Outcome.UNKNOWN), said

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from actuators.batch import wanted
 from actuators.litellm.config import LiteLLMConfig
 from actuators.litellm.document import Document, Entry, InFile, InRedis, Store, Trouble, at_rest, written
-from actuators.litellm.web import NoAnswer, Web, shown
 from actuators.memory import Memory
+from actuators.web import NoAnswer, Web, shown
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Finding
 
@@ -23,7 +23,7 @@ class ByPlugin:
         self._store: Store = InFile(config.document)
         if config.redis is not None:
             self._store = InRedis(config.redis, config.key)
-        self._web = Web(config)
+        self._web = Web(config.timeout, ca_file=config.ca_file)
         self._memory = Memory(config.yield_for)
         self._generation = 0  # the last that was read or written
         self._until: dict[Target, float | None] = {}
@@ -117,11 +117,12 @@ class ByPlugin:
         """Which proxy does not run this generation, and why as far as it is told; "" when all do."""
         for url in self._config.status:
             try:
-                status, body = self._web.ask("GET", url)
+                answer = self._web.ask("GET", url)
             except NoAnswer as error:
                 return f"whether the proxy runs it is not known: {error}"
-            if status != 200 or not isinstance(body, dict) or not isinstance(body.get("generation"), int):
-                return f"{shown(url)} has no /governor/status (HTTP {status}); load the plugin there"
+            body = answer.document
+            if answer.status != 200 or not isinstance(body, dict) or not isinstance(body.get("generation"), int):
+                return f"{shown(url)} has no /governor/status (HTTP {answer.status}); load the plugin there"
             if body["generation"] < generation:
                 why = body.get("problem") or "does it read the same document?"
                 return f"{shown(url)} runs generation {body['generation']}: {why}"

@@ -3,10 +3,13 @@
 Copy this one file beside LiteLLM's ``config.yaml`` and name it there: ``callbacks: [governor_litellm.hook]``. It needs
 nothing of Governor. It reads one JSON document, named by ``GOVERNOR_DOCUMENT`` (a path, looked at before each request)
 or by ``GOVERNOR_REDIS`` and ``GOVERNOR_KEY``. Each value ends at its own time, whether or not a Governor lives. What is
-missing, broken or too old changes nothing, and no error of this file ever reaches a request.
+missing, broken or too old changes nothing, and no error of this file ever reaches a request. With ``GOVERNOR_BUCKETS``,
+a Redis that Governor's actuator ``redis`` writes caps to, and ``bucket.lua`` beside this file, tenants have one bucket
+for all processes and hosts instead of one in each.
 """
 
 import asyncio
+import hashlib
 import json
 import logging
 import math
@@ -61,6 +64,7 @@ class Value:
 class Pool:
     """What one model group is told."""
 
+    name: str
     values: dict[str, dict[str, Value]]
     tenants: frozenset[str] | None  # who consents to a smaller model; None: nobody is told apart
     classes: frozenset[str] | None
@@ -91,7 +95,7 @@ def parse(text: str | bytes) -> Document:
         raw = json.loads(text)
         if raw["version"] != FORMAT:
             raise Broken(f"version {raw['version']!r} is not {FORMAT}")
-        pools = {str(body["model"]): _pool(body) for body in raw["pools"].values()}
+        pools = {str(body["model"]): _pool(str(name), body) for name, body in raw["pools"].items()}
         processes = max(1, int(raw.get("processes", 1)))
         return Document(
             int(raw["generation"]),
@@ -105,11 +109,11 @@ def parse(text: str | bytes) -> Document:
         raise Broken(f"{type(error).__name__}: {error}") from error
 
 
-def _pool(body: dict[str, Any]) -> Pool:
-    values = {lever: {str(name): _value(one) for name, one in body.get(lever, {}).items()} for lever in LEVERS}
+def _pool(name: str, body: dict[str, Any]) -> Pool:
+    values = {lever: {str(whose): _value(one) for whose, one in body.get(lever, {}).items()} for lever in LEVERS}
     consents = body.get("consents", {})
     who = [frozenset(map(str, consents[kind])) if kind in consents else None for kind in ("tenants", "classes")]
-    return Pool(values, who[0], who[1], float(body.get("burst", 32768)), float(body.get("burst_seconds", 5)))
+    return Pool(name, values, who[0], who[1], float(body.get("burst", 32768)), float(body.get("burst_seconds", 5)))
 
 
 def _value(one: dict[str, Any]) -> Value:
@@ -119,16 +123,49 @@ def _value(one: dict[str, Any]) -> Value:
     return Value(value, None if until is None else float(until), str(one.get("model", "")))
 
 
+class Silent(Exception):
+    """Redis was not asked, or did not answer in time."""
+
+
+class Asked:
+    """A Redis that never holds a request for long, and that is left alone for a second after it did not answer."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._client: Any = None
+        self._until, self._why = 0.0, ""
+
+    async def ask(self, *words: str | int | float) -> Any:
+        if time.monotonic() < self._until:
+            raise Silent(self._why)
+        try:
+            if self._client is None:
+                import redis.asyncio  # LiteLLM brings it; a document in a file needs none
+
+                self._client = redis.asyncio.Redis.from_url(
+                    self._url, socket_timeout=REDIS_WAIT, socket_connect_timeout=REDIS_WAIT
+                )
+            return await asyncio.wait_for(self._client.execute_command(*words), 2 * REDIS_WAIT)
+        except Exception as error:  # whatever the client finds wrong, requests go on
+            if type(error).__name__ == "NoScriptError":
+                raise
+            self._until, self._why = time.monotonic() + 1.0, f"Redis: {type(error).__name__}"
+            raise Silent(self._why) from error
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+
 class Reader:
     """The last good document. Of a file, read again when it is another one; of Redis, asked for at each request."""
 
     def __init__(self, path: str = "", redis_url: str = "", key: str = "") -> None:
         self.document = Document()
         self._broken, self._unread = "", ""
-        self._path, self._url, self._key = path, redis_url, key
+        self._path, self._key = path, key
+        self._redis = Asked(redis_url) if redis_url else None
         self._stamp: object = None
-        self._client: Any = None
-        self._silent_until = 0.0
 
     @property
     def problem(self) -> str:
@@ -139,8 +176,10 @@ class Reader:
         try:
             if self._path:
                 self._from_file()
-            elif self._url:
-                unread = await self._from_redis()
+            elif self._redis is not None:
+                await self._from_redis(self._redis)
+        except Silent as error:
+            unread = str(error)
         except OSError as error:
             unread = f"{type(error).__name__}: {error}"
         self._unread = unread
@@ -156,32 +195,17 @@ class Reader:
                 self._take(file.read())
             self._stamp = stamp
 
-    async def _from_redis(self) -> str:
-        """Why Redis could not be asked, "" when it was."""
-        now = time.monotonic()
-        if now < self._silent_until:
-            return self._unread
-        try:
-            if self._client is None:
-                import redis.asyncio  # LiteLLM brings it; a document in a file needs none
-
-                self._client = redis.asyncio.Redis.from_url(
-                    self._url, socket_timeout=REDIS_WAIT, socket_connect_timeout=REDIS_WAIT
-                )
-            text = await asyncio.wait_for(self._client.get(self._key), 2 * REDIS_WAIT)
-        except Exception as error:  # noqa: BLE001 - whatever the client finds wrong, requests go on
-            self._silent_until = now + 1.0
-            return f"Redis: {type(error).__name__}"
+    async def _from_redis(self, redis: Asked) -> None:
+        text = await redis.ask("GET", self._key)
         if text is None:  # Redis let go of it at its end
             self.document, self._stamp = Document(), None
         elif text != self._stamp:
             self._take(text)
             self._stamp = text
-        return ""
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+        if self._redis is not None:
+            await self._redis.close()
 
     def _take(self, text: str | bytes) -> None:
         """A broken one is looked at once, and the last good one stays."""
@@ -206,13 +230,46 @@ class Bucket:
         return (cost - self.level) / self.rate if self.rate > 0 else None
 
 
+class Shared:
+    """Buckets in Redis, that all processes take from by ``bucket.lua``. A Redis that is gone refuses nobody."""
+
+    def __init__(self, redis: Asked, script: str, prefix: str) -> None:
+        self.redis = redis
+        self._script, self._prefix = script, prefix
+        self._sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+    async def take(self, pool: str, tenant: str, tokens: float) -> tuple[bool, float | None]:
+        """Whether it passes, and else after how many seconds one of its size would; None is never."""
+        try:
+            passes, wait, *_ = await self._call(pool, tenant, "take", tokens)
+        except Silent:
+            return True, 0.0
+        return bool(passes), wait / 1000 if wait >= 0 else None
+
+    async def give(self, pool: str, tenant: str, tokens: float) -> None:
+        try:
+            await self._call(pool, tenant, "give", tokens)
+        except Silent:
+            log.debug("%g tokens of %s are not settled", tokens, tenant)
+
+    async def _call(self, pool: str, tenant: str, word: str, tokens: float) -> Any:
+        keys = [f"{self._prefix}{{{pool}}}:{kind}:{tenant}" for kind in ("tenant_cap", "bucket", "standing")]
+        try:
+            return await self.redis.ask("EVALSHA", self._sha, 3, *keys, word, tokens)
+        except Silent:
+            raise
+        except Exception:  # noqa: BLE001 - Redis has not seen the script yet
+            return await self.redis.ask("EVAL", self._script, 3, *keys, word, tokens)
+
+
 @dataclass
 class Debit:
-    """What a request paid, and how much of it is its prompt."""
+    """What a request paid, from a bucket of this process or, where that is None, from the shared one of its tenant."""
 
-    bucket: Bucket
+    bucket: Bucket | None
     cost: float
-    prompt: float
+    pool: str = ""
+    tenant: str = ""
 
 
 class Rules:
@@ -270,27 +327,35 @@ class Rules:
         bucket = self.buckets.setdefault((model, tenant), Bucket(rate, burst, now))
         bucket.settle(rate, burst, now)
         # An estimate is no reason to refuse for good: what may be larger than the bucket waits until it is full.
-        cost = min(burst, prompt + (self.answer if answer is None else min(answer, 4 * self.answer)))
+        cost = min(burst, self.price(prompt, answer))
         if bucket.level < cost:
             return False, bucket.wait(cost)
         bucket.level -= cost
-        self.debits[call] = Debit(bucket, cost, prompt)
-        while len(self.debits) > MANY:
-            self.debits.popitem(last=False)
+        self.owe(call, Debit(bucket, cost))
         return True, 0.0
 
-    def served(self, call: str, prompt: float, answer: float) -> None:
-        """The true lengths: what was taken too much comes back, what was too little is taken."""
-        self.answer += 0.05 * (answer - self.answer)
-        debit = self.debits.pop(call, None)
-        if debit is not None:
-            debit.bucket.level = min(debit.bucket.burst, debit.bucket.level + debit.cost - prompt - answer)
+    def price(self, prompt: float, answer: float | None) -> float:
+        """Tokens that a request is expected to take: few clients mean all of the maximum that they ask for."""
+        return prompt + (self.answer if answer is None else min(answer, 4 * self.answer))
 
-    def undo(self, call: str) -> None:
-        """The request was not served at all."""
+    def owe(self, call: str, debit: Debit) -> None:
+        self.debits[call] = debit
+        while len(self.debits) > MANY:
+            self.debits.popitem(last=False)
+
+    def settle(self, call: str, used: float) -> tuple[Debit, float] | None:
+        """What was taken too much comes back, what was too little is taken. Of a shared bucket the caller must do it:
+        so much of this debit is to be given."""
         debit = self.debits.pop(call, None)
-        if debit is not None:
-            debit.bucket.level = min(debit.bucket.burst, debit.bucket.level + debit.cost)
+        if debit is None:
+            return None
+        if debit.bucket is not None:
+            debit.bucket.level = min(debit.bucket.burst, debit.bucket.level + debit.cost - used)
+        return debit, debit.cost - used
+
+    def learn(self, answer: float) -> None:
+        """How long answers are lately."""
+        self.answer += 0.05 * (answer - self.answer)
 
 
 def _factor(pool: Pool, deployment: dict[str, Any], now: float) -> float:
@@ -338,9 +403,10 @@ def prompt_tokens(data: dict[str, Any]) -> float:
 class Hook(CustomLogger):  # type: ignore[misc]
     """What LiteLLM calls. Each call is guarded: an error here must not become a request's."""
 
-    def __init__(self, reader: Reader | None = None) -> None:
+    def __init__(self, reader: Reader | None = None, shared: Shared | None = None) -> None:
         super().__init__()
         env = os.environ.get
+        self.shared = shared or _shared(env("GOVERNOR_BUCKETS", ""), env("GOVERNOR_PREFIX", "governor:"))
         self.reader = reader or Reader(
             env("GOVERNOR_DOCUMENT", ""), env("GOVERNOR_REDIS", ""), env("GOVERNOR_KEY", "governor:litellm")
         )
@@ -358,8 +424,11 @@ class Hook(CustomLogger):  # type: ignore[misc]
                 return data
             tenant, klass = (who(source, data, user_api_key_dict) for source in (document.tenant, document.klass))
             answer = data.get("max_completion_tokens") or data.get("max_tokens")
-            call = str(data.get("litellm_call_id", ""))
-            passes, wait = self.rules.pay(document, model, tenant, call, prompt_tokens(data), answer, now)
+            call, prompt = str(data.get("litellm_call_id", "")), prompt_tokens(data)
+            if self.shared is None:
+                passes, wait = self.rules.pay(document, model, tenant, call, prompt, answer, now)
+            else:
+                passes, wait = await self._take(self.shared, document.pools[model].name, tenant, call, prompt, answer)
             other = self.rules.receiver(document, model, tenant, klass, now) if passes else ""
         except Exception:
             log.exception("a request passes as if there were no Governor")
@@ -369,6 +438,22 @@ class Hook(CustomLogger):  # type: ignore[misc]
         if other:
             data["model"] = other
         return data
+
+    async def _take(
+        self, shared: Shared, pool: str, tenant: str, call: str, prompt: float, answer: float | None
+    ) -> tuple[bool, float | None]:
+        if not tenant:
+            return True, 0.0
+        cost = self.rules.price(prompt, answer)
+        passes, wait = await shared.take(pool, tenant, cost)
+        if passes:
+            self.rules.owe(call, Debit(None, cost, pool, tenant))
+        return passes, wait
+
+    async def _settle(self, call: str, used: float) -> None:
+        owed = self.rules.settle(call, used)
+        if owed is not None and owed[0].bucket is None and self.shared is not None:
+            await self.shared.give(owed[0].pool, owed[0].tenant, owed[1])
 
     async def async_filter_deployments(
         self,
@@ -391,7 +476,8 @@ class Hook(CustomLogger):  # type: ignore[misc]
             usage = getattr(response_obj, "usage", None) or {}
             prompt, answer = (_read(usage, name) for name in ("prompt_tokens", "completion_tokens"))
             if prompt is not None and answer is not None:
-                self.rules.served(str(kwargs.get("litellm_call_id", "")), prompt, answer)
+                self.rules.learn(answer)
+                await self._settle(str(kwargs.get("litellm_call_id", "")), prompt + answer)
         except Exception:
             log.exception("a bucket stays as it is")
 
@@ -402,7 +488,10 @@ class Hook(CustomLogger):  # type: ignore[misc]
         user_api_key_dict: Any,
         traceback_str: str | None = None,
     ) -> None:
-        self.rules.undo(str(request_data.get("litellm_call_id", "")))
+        try:
+            await self._settle(str(request_data.get("litellm_call_id", "")), 0.0)
+        except Exception:
+            log.exception("a bucket stays as it is")
 
     async def async_post_call_response_headers_hook(
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any, request_headers: Any = None
@@ -416,6 +505,18 @@ class Hook(CustomLogger):  # type: ignore[misc]
             "generation": document.generation, "by": document.by, "pid": os.getpid(), "started": self.started,
             "problem": self.reader.problem,
         }  # fmt: skip
+
+
+def _shared(url: str, prefix: str) -> Shared | None:
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bucket.lua")
+    if not url:
+        return None
+    try:
+        with open(script, encoding="utf-8") as file:
+            return Shared(Asked(url), file.read(), prefix)
+    except OSError as error:
+        log.error("GOVERNOR_BUCKETS is of no use without bucket.lua beside this file: %s", error)
+        return None
 
 
 def _refusal(tenant: str, wait: float | None) -> Exception:

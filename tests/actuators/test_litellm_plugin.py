@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actuators.litellm import governor_litellm as plugin
+from actuators.redis.schema import SCRIPT
 from tests.support.redis_server import RealRedis, real_redis
 from tests.support.relay import relay
 from tests.support.repository import ROOT
@@ -327,5 +328,51 @@ def test_a_document_that_redis_let_go_of_is_neutral(real: RealRedis) -> None:
         real.admin.delete("governor:litellm")
         assert not (await reader.current()).pools
         await reader.close()
+
+    asyncio.run(story())
+
+
+def test_with_shared_buckets_two_proxies_are_one_to_a_tenant(real: RealRedis) -> None:
+    """Caps by Governor's actuator `redis`; the first request finds a Redis that has never seen the script."""
+    real.admin.flushall()
+    real.admin.script_flush()
+    real.admin.hset("governor:{chat}:tenant_cap:acme", mapping={"value": 0.001, "burst": 100})
+
+    async def story() -> None:
+        hooks = [
+            plugin.Hook(plugin.Reader(), plugin.Shared(plugin.Asked(real.url), SCRIPT, "governor:")) for _ in range(2)
+        ]
+        passed = 0
+        for number in range(20):
+            one = hooks[number % 2]
+            one.reader.document = plugin.parse(document())
+            request = {"model": "chat", "litellm_call_id": str(number), "messages": [{"content": "x" * 40}],
+                       "max_tokens": 10, "proxy_server_request": {"headers": {"x-tenant": "acme"}}}  # fmt: skip
+            try:
+                await one.async_pre_call_hook(None, None, request, "completion")
+                passed += 1
+            except plugin.Refused:
+                pass
+        assert passed == 5
+        response = type("Response", (), {"usage": {"prompt_tokens": 5, "completion_tokens": 5}})()
+        await hooks[0].async_log_success_event({"litellm_call_id": "0"}, response, None, None)
+        await hooks[1].async_post_call_failure_hook({"litellm_call_id": "1"}, ValueError(), None)
+        assert float(real.admin.hget("governor:{chat}:bucket:acme", "level")) == pytest.approx(30, abs=0.1)
+        for one in hooks:
+            assert one.shared is not None
+            await one.shared.redis.close()
+
+    asyncio.run(story())
+
+
+def test_shared_buckets_that_are_gone_refuse_nobody() -> None:
+    async def story() -> None:
+        shared = plugin.Shared(plugin.Asked("redis://127.0.0.1:1/0"), SCRIPT, "governor:")
+        began = time.monotonic()
+        for _ in range(100):
+            assert await shared.take("chat", "acme", 1e9) == (True, 0.0)
+        await shared.give("chat", "acme", 5)
+        assert time.monotonic() - began < 1.0
+        await shared.redis.close()
 
     asyncio.run(story())
