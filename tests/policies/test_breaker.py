@@ -341,7 +341,7 @@ def test_where_a_target_knows_in_and_out_alone_a_probe_is_in_and_the_ill_one_goe
     fleet = rotation(step=5.0, quantum=1.0)
     fleet.until("r0", 0.0, 60.0, r0=SLOW)
     fleet.until("r0", 1.0, 60.0, r0=QUIET)
-    assert fleet.state.replicas["r0"].phase is Phase.PROBE
+    assert fleet.state.replicas["r0"].phase.value == "probe"
     fleet.until("r0", 0.0, 30.0, r0=SLOW)
     fleet.until("r0", 1.0, 60.0, r0=QUIET)
     fleet.run(60.0)
