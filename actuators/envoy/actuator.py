@@ -93,6 +93,8 @@ class Envoy:
                 publisher.begin(self._files.there if self._files is not None else None)
                 self._publisher = publisher
                 self._take_over(publisher.keys() - self._carriers())
+                if self._hub is not None:
+                    self._hub.arrived(self._carriers(), self._config.arrival)
             return self._publisher
 
     def _carriers(self) -> set[Key]:

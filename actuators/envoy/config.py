@@ -101,6 +101,12 @@ class EnvoyConfig:
         ge=0.1,
     )
     timeout: float = param("Longest wait for Envoys' yes or no.", 2.0, unit=Unit.DURATION, gt=0)
+    arrival: float = param(
+        "How long the first read waits for Envoys, which look for a new Governor every two seconds or so.",
+        2.5,
+        unit=Unit.DURATION,
+        ge=0,
+    )
     refresh: float = param("Time between looks at where replicas listen.", 5.0, unit=Unit.DURATION, gt=0)
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 

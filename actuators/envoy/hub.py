@@ -91,6 +91,15 @@ class Hub:
                 self._news.notify_all()
             self._changed()
 
+    def arrived(self, keys: Collection[Key], within: float) -> None:
+        """Waits until somebody asks for each of these, `within` seconds at most."""
+        end = time.monotonic() + within
+        with self._news:
+            while not self._closed and (left := end - time.monotonic()) > 0:
+                if all(any(one.wanting(key.kind, key.name) for one in self._streams) for key in keys):
+                    return
+                self._news.wait(left)
+
     def streams(self) -> tuple[Stream, ...]:
         """Those that are open now."""
         with self._news:

@@ -46,9 +46,8 @@ def _stand(addresses: Mapping[str, str] | None = None, *, files: bool = False) -
         pool = EnvoyPool("chat", "chat-steered", "chat-plain", Inline("inline", told))
         port, admin, watched = free_port(), free_port(), neutral_files(folder)
         transport = Files("files", str(watched)) if files else Grpc("grpc", f"127.0.0.1:{port}")
-        config = EnvoyConfig(
-            {"chat": pool, "small": EnvoyPool("small")}, transport, (f"http://127.0.0.1:{admin}",) if files else ()
-        )
+        pages = (f"http://127.0.0.1:{admin}",) if files else ()
+        config = EnvoyConfig({"chat": pool, "small": EnvoyPool("small")}, transport, pages, arrival=0.0)
         made = Envoy(config, Binding((_AWAY,), scopes=(("chat", Lever.BREAKER), ("chat", Lever.WEIGHT))))
         stack.callback(made.close)
         made.read([], 0.0)

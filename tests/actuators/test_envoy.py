@@ -129,7 +129,7 @@ def configured(port: int, behind: Replicas, **more: Any) -> EnvoyConfig:
         endpoints=Inline("inline", {name: behind.addresses[name] for name in NAMES}),
     )  # fmt: skip
     pools = {"chat": chat, "small": EnvoyPool("small")}
-    return EnvoyConfig(pools, Grpc("grpc", f"127.0.0.1:{port}"), timeout=1.0, **more)
+    return EnvoyConfig(pools, Grpc("grpc", f"127.0.0.1:{port}"), timeout=1.0, arrival=0.0, **more)
 
 
 def text_of(
@@ -477,6 +477,12 @@ def test_an_admin_page_that_is_none_stops_nothing_and_is_told_of(stand: Stand, p
     stand.done((GATE, 5.0))
     assert governor.read([GATE], 0.5)[GATE].accepted == 5.0
     assert sum("admin page cannot be read" in one.text for one in governor.diagnose(0.5)) == 2
+
+
+def test_the_first_read_waits_for_envoys_that_look_for_a_new_governor(stand: Stand) -> None:
+    """So that a restart costs no tick, and the doctor does not miss Envoys that are there."""
+    governor = stand.governor(arrival=10.0)
+    assert not any(state.error for state in governor.read(ALL, stand.now).values())
 
 
 def test_every_envoy_must_take_a_value_and_each_gets_its_part_of_a_gate(stand: Stand, tmp_path: Path) -> None:

@@ -22,7 +22,11 @@ def shipped(folder: Path, port: int, admin: int) -> Path:
     body |= {"interval": "1s", "deadline": "500ms", "ledger": {"path": str(folder / "ledger")}}
     body["source"]["url"] = "http://127.0.0.1:1"
     edge = body["actuators"]["edge"]
-    edge |= {"transport": {"kind": "grpc", "listen": f"127.0.0.1:{port}"}, "admin": [f"http://127.0.0.1:{admin}"]}
+    edge |= {
+        "transport": {"kind": "grpc", "listen": f"127.0.0.1:{port}"},
+        "admin": [f"http://127.0.0.1:{admin}"],
+        "arrival": "0s",
+    }
     body["pools"]["chat"]["levers"]["downgrade"] |= {"mode": "auto", "expiry": "3s"}
     file = folder / "governor.yaml"
     file.write_text(yaml.safe_dump(body))

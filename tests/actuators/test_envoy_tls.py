@@ -57,7 +57,7 @@ def test_an_envoy_with_a_certificate_of_somebody_else_is_told_nothing(tmp_path: 
         "grpc", f"127.0.0.1:{port}", f"{tmp_path}/governor.crt", f"{tmp_path}/governor.key", f"{tmp_path}/ca.crt"
     )
     pool = EnvoyPool("chat", "chat-steered", "chat-plain", Inline("inline", {"r1": "127.0.0.1:9"}))
-    actuator = Envoy(EnvoyConfig({"chat": pool}, transport, timeout=0.5), Binding((GATE,)))
+    actuator = Envoy(EnvoyConfig({"chat": pool}, transport, timeout=0.5, arrival=0.0), Binding((GATE,)))
     with ExitStack() as stack:
         stack.callback(actuator.close)
         actuator.read([GATE], 0.0)
@@ -89,6 +89,7 @@ def test_a_second_governor_on_the_same_port_is_refused() -> None:
     config = EnvoyConfig(
         {"chat": EnvoyPool("chat", endpoints=Inline("inline", {"r1": "127.0.0.1:9"}))},
         Grpc("grpc", f"127.0.0.1:{free_port()}"),
+        arrival=0.0,
     )
     first, second = Envoy(config, Binding((GATE,))), Envoy(config, Binding((GATE,)))
     first.read([GATE], 0.0)

@@ -24,7 +24,7 @@ def gate(target: Target) -> str:
 
 def config(transport: Grpc | Files, admin: int, timeout: float) -> EnvoyConfig:
     pools = {t.pool: EnvoyPool(t.pool, endpoints=Inline("inline", {"r1": "127.0.0.1:9"})) for t in START}
-    return EnvoyConfig(pools, transport, admin=(f"http://127.0.0.1:{admin}",), timeout=timeout)
+    return EnvoyConfig(pools, transport, admin=(f"http://127.0.0.1:{admin}",), timeout=timeout, arrival=0.0)
 
 
 def values(running: EnvoyProcess) -> dict[Target, float]:
