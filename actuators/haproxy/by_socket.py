@@ -16,6 +16,8 @@ from actuators.memory import Memory
 from controller.core.model import Applied, Decision, Drift, Outcome, Target, TargetState
 from controller.core.ports import Binding
 
+_AT_ONCE = 50  # commands that are under way at a time
+
 
 class BySocket:
     """One HAProxy process. What it was told is in its map, so that a new Governor finds it there."""
@@ -124,25 +126,24 @@ class BySocket:
 
     def _command(self, cli: Cli, todo: Orders, view: View, told: dict[Target, Told], now: float) -> None:
         """Each command has an outcome of its own: one that fails neither stops nor undoes the others."""
-        done: set[str] = set()
-        lost = ""
-        for decision in todo.kept:
-            for line in commands(decision, todo, self._reader, view, now):
-                if lost:
-                    told.setdefault(decision.target, (Outcome.FAILED, f"not sent: {lost}"))
-                    break
-                if line in done:
-                    continue
-                done.add(line)
-                try:
-                    answer = cli.ask(line)
-                except Lost as error:
-                    lost = str(error)
-                    told[decision.target] = (Outcome.UNKNOWN, lost)
-                    break
-                if answer:
-                    told[decision.target] = (Outcome.REFUSED, f"`{line}`: {answer[:200]}")
-                    break
+        lines = [(d.target, line) for d in todo.kept for line in commands(d, todo, self._reader, view, now)]
+        for start in range(0, len(lines), _AT_ONCE):
+            chunk = lines[start : start + _AT_ONCE]
+            try:
+                answers = cli.ask_all([line for _, line in chunk])
+            except Lost as error:
+                self._heard(chunk, error.answers, told)
+                for target, _ in chunk[len(error.answers) :]:
+                    told.setdefault(target, (Outcome.UNKNOWN, str(error)))
+                for target, _ in lines[start + _AT_ONCE :]:
+                    told.setdefault(target, (Outcome.FAILED, f"not sent: {error}"))
+                return
+            self._heard(chunk, answers, told)
+
+    def _heard(self, chunk: Sequence[tuple[Target, str]], answers: Sequence[str], told: dict[Target, Told]) -> None:
+        for (target, line), answer in zip(chunk, answers, strict=False):
+            if answer:
+                told.setdefault(target, (Outcome.REFUSED, f"`{line}`: {answer[:200]}"))
 
     def _read_back(self, cli: Cli, todo: Orders, told: dict[Target, Told], now: float) -> None:
         """HAProxy's silence means yes; that it is so is seen in the same breath. What stands is kept for a restart."""

@@ -4,6 +4,7 @@ The interactive mode ends every answer with a prompt, so that an empty one, whic
 from one that is still to come.
 """
 
+import errno
 import socket
 import time
 from collections.abc import Sequence
@@ -19,7 +20,11 @@ class NotReached(Exception):
 
 
 class Lost(Exception):
-    """A command was sent and no whole answer came."""
+    """Commands were sent, and not to all of them a whole answer came; `answers` are those that did."""
+
+    def __init__(self, message: str, answers: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.answers = tuple(answers)
 
 
 class Cli:
@@ -30,6 +35,7 @@ class Cli:
         self._until = 0.0
         self._socket: socket.socket | None = None
         self._unread = bytearray()
+        self._greeted = False
 
     def __enter__(self) -> "Cli":
         self._until = time.monotonic() + self._timeout
@@ -40,11 +46,9 @@ class Cli:
         try:
             self._socket.settimeout(self._timeout)
             self._socket.connect(self._address)
-            self.ask("prompt")
-        except (OSError, Lost) as error:
+        except OSError as error:
             self._socket.close()
-            what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise NotReached(f"HAProxy's socket {self._shown()}: {what}") from error
+            raise NotReached(f"HAProxy's socket {self._shown()}: {error.strerror or error}") from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -53,11 +57,21 @@ class Cli:
 
     def ask(self, command: str) -> str:
         """The answer to one command without its outer white space; raises Lost."""
-        return self._ask(command.encode() + b"\n", command)
+        return self._converse([command])[0]
 
     def ask_all(self, commands: Sequence[str]) -> list[str]:
-        """The answers to commands that change nothing, sent at once: each wait for one would be a pause of its own."""
-        return self._converse("\n".join(commands).encode() + b"\n", commands[0], len(commands))
+        """The answers to commands that are sent at once, for each wait would be a pause of its own; raises Lost."""
+        return self._converse(commands)
+
+    def look(self, commands: Sequence[str]) -> list[str]:
+        """The same for commands that change nothing; raises NotReached where nothing was ever answered."""
+        first = not self._greeted
+        try:
+            return self._converse(commands)
+        except Lost as error:
+            if first:
+                raise NotReached(f"HAProxy's socket {self._shown()}: {error}") from error
+            raise
 
     def load(self, command: str, lines: Sequence[str]) -> str:
         """The first answer that is not empty to a command with a payload, which may need several."""
@@ -68,39 +82,38 @@ class Cli:
                 size += len(lines[end].encode()) + 1
                 end += 1
             block = "\n".join(lines[start:end])
-            answer = self._ask(f"{command} <<\n{block}\n\n".encode(), command)
+            answer = self.ask(f"{command} <<\n{block}\n")
             if answer:
                 return answer
             start = end
         return ""
 
-    def _ask(self, data: bytes, command: str) -> str:
-        return self._converse(data, command, 1)[0]
-
-    def _converse(self, data: bytes, command: str, count: int) -> list[str]:
-        if self._socket is None:
-            raise Lost(f"{command}: not connected")
+    def _converse(self, commands: Sequence[str]) -> list[str]:
+        """Commands must have no answer yet under way. The first ones go with the wish for prompts before them."""
+        sent = list(commands) if self._greeted else ["prompt", *commands]
         answers: list[str] = []
         try:
+            if self._socket is None:
+                raise ConnectionError(errno.ENOTCONN, "not connected")
             self._wait()
-            self._socket.sendall(data)
-            while len(answers) < count:
+            self._socket.sendall("".join(f"{command}\n" for command in sent).encode())
+            while len(answers) < len(sent):
                 self._wait()
                 part = self._socket.recv(1 << 16)
-                if not part:
-                    raise Lost(f"`{command}`: the connection ended before the answer did")
+                if not part or len(self._unread) > _LONGEST:
+                    raise ConnectionError(errno.ECONNRESET, "the connection ended before the answer did")
                 self._unread += part
-                if len(self._unread) > _LONGEST:
-                    raise Lost(f"`{command}`: the answer has no end")
                 *whole, rest = self._unread.split(_PROMPT)
                 answers += [_clean(one) for one in whole]
                 self._unread = bytearray(rest)
         except OSError as error:
             what = f"no answer within {self._timeout:g} s" if isinstance(error, TimeoutError) else error.strerror
-            raise Lost(f"`{command}`: {what}") from error
-        if len(answers) > count:
-            raise Lost(f"`{command}`: more answers than questions")
-        return answers
+            told = answers if self._greeted else answers[1:]
+            asked = commands[min(len(told), len(commands) - 1)].partition(" <<")[0]
+            raise Lost(f"`{asked}`: {what}", told) from error
+        told = answers if self._greeted else answers[1:]
+        self._greeted = True
+        return told
 
     def _wait(self) -> None:
         left = self._until - time.monotonic()

@@ -67,9 +67,9 @@ class View:
 
 
 def look(cli: Cli, config: HAProxyConfig) -> View:
-    """Raises Lost or Garbled; writes nothing."""
+    """Raises NotReached, Lost or Garbled; writes nothing."""
     backends = sorted({pool.backend for pool in config.pools.values()})
-    info, *told = cli.ask_all(
+    info, *told = cli.look(
         [
             "show info",
             *(f"show servers state {backend}" for backend in backends),

@@ -195,16 +195,18 @@ class Wire:
             back = threading.Thread(target=_copy, args=(behind, client), daemon=True)
             back.start()
             while data := client.recv(1 << 16):
-                self.said.extend(data.decode().splitlines())
+                lines = data.splitlines(keepends=True)
+                self.said.extend(line.decode().rstrip() for line in lines)
                 self.writes += len(re.findall(rb"^(?:set|commit) ", data, re.MULTILINE))
-                hit = isinstance(fate, tuple) and data.startswith(fate[1].encode())
-                if hit and fate[0] == "meddle":
+                kind, words = fate if isinstance(fate, tuple) else ("", "")
+                at = next((n for n, line in enumerate(lines) if kind and line.startswith(words.encode())), None)
+                if at is not None and kind == "meddle":
                     self.meddle()
-                elif hit:
+                elif at is not None:
                     client.shutdown(socket.SHUT_RDWR)  # nobody hears of what comes now
-                    if fate[0] == "lose":
-                        behind.sendall(data + b"quit\n")
-                        back.join(5)  # HAProxy has done it
+                    passed = lines[: at + (kind == "lose")]
+                    behind.sendall(b"".join([*passed, b"quit\n"]))
+                    back.join(5)  # HAProxy has done it
                     return
                 behind.sendall(data)
             behind.shutdown(socket.SHUT_RDWR)
