@@ -72,6 +72,7 @@ class FleetServer:
         """Serve until `stop`; `ready` is called once all is open. Raises InputError when a port is not to be had."""
         routes = [
             web.get("/targets", self._targets),
+            web.get("/endpoints/{pool}", self._endpoints),
             web.get("/metrics", self._cluster),
             web.get("/gateways/{pool}/metrics", self._gateway),
             web.get("/health", _health),
@@ -273,6 +274,19 @@ class FleetServer:
             for front in self._twin.fleet.fronts.values()
         ]
         return web.json_response([*found, *gateways, {"targets": own, "labels": dict(_CLUSTER)}])
+
+    async def _endpoints(self, request: web.Request) -> web.StreamResponse:
+        """Where the replicas that should get requests listen, by name, as EndpointSlices have it: one that drains is in
+        ``/targets`` until it has ended, but no longer here."""
+        self._now()
+        await self._follow()
+        pool = self._twin.fleet.cluster.pools.get(request.match_info["pool"])
+        if pool is None:
+            raise web.HTTPNotFound
+        names = (server.name for server in pool.ready())
+        return web.json_response(
+            {name: f"{self._host}:{self._ports[name].port}" for name in names if name in self._ports}
+        )
 
     async def _gateway(self, request: web.Request) -> web.StreamResponse:
         self._now()

@@ -234,6 +234,23 @@ def test_one_absurd_order_takes_no_machine_down(quiet: Served, order: object, st
     assert quiet.get("/health") == b""
 
 
+def test_a_replica_that_drains_gets_requests_that_will_be_cut_off(tmp_path: Path) -> None:
+    with fleet(tmp_path, "--no-traffic") as served, ExitStack() as streams:
+        assert json.loads(served.get("/endpoints/chat")) == {
+            f"chat-v1-{place}": f"127.0.0.1:{served.port + 1 + place}" for place in (0, 1)
+        }
+        body = json.dumps({"prompt": "x", "max_tokens": 40_000, "stream": True}).encode()
+        for replica in (1, 2):
+            request = urllib.request.Request(served.url("/v1/completions", replica), body)
+            streams.enter_context(urllib.request.urlopen(request, timeout=20)).readline()
+        order = {"pool": "chat", "lever": "replicas", "value": 1, "at": time.time()}
+        assert served.ask(order, 0, "/replicas")[0] == 200
+        assert len(json.loads(served.get("/endpoints/chat"))) == 1
+        targets = [one for one in json.loads(served.get("/targets")) if one["labels"]["job"] == "chat"]
+        assert len(targets) == 2  # what it still does is still measured
+        assert b"" == served.get("/health", 1) == served.get("/health", 2)
+
+
 def test_a_port_that_is_taken_is_said_with_its_mend(quiet: Served, tmp_path: Path) -> None:
     file = tmp_path / "served.yaml"
     file.write_text(SCENARIO, encoding="utf-8")
