@@ -6,27 +6,15 @@ The client's own retries are off: a write that is repeated on a guess is what ``
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-import redis
-from redis.backoff import NoBackoff
-from redis.connection import Connection, ConnectionPool
-from redis.credentials import CredentialProvider
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    ConnectionError,  # noqa: A004
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TimeoutError,  # noqa: A004
-)
-from redis.retry import Retry
 
 from actuators import secret
 from controller.core.model import Outcome
 from controller.core.params import SecretRef, Unit, param
+
+if TYPE_CHECKING:
+    from redis.connection import Connection, ConnectionPool
 
 Reply = Any  # what Redis gives: bytes decoded to text, whole numbers, None, lists of them, or its own error
 
@@ -81,8 +69,21 @@ class NoAnswer(Exception):
         self.outcome = outcome
 
 
-class _Password(CredentialProvider):
-    """Read at each connection, so that it can be rotated."""
+def _library() -> Any:
+    """redis-py, an extra that most installations lack."""
+    try:
+        import redis
+        import redis.backoff
+        import redis.exceptions
+        import redis.retry
+    except ImportError as error:
+        mend = "redis-py is not installed; run pip install 'inference-governor[redis]'"
+        raise NoAnswer(mend, Outcome.REFUSED) from error
+    return redis
+
+
+class _Password:
+    """Read at each connection, so that it can be rotated; redis-py asks for no more than this method."""
 
     def __init__(self, user: str, ref: SecretRef) -> None:
         self._user, self._ref = user, ref
@@ -98,6 +99,7 @@ class Server:
     def __init__(self, config: RedisServer) -> None:
         self._config = config
         self._pool: ConnectionPool | None = None
+        self._redis: Any = None  # the library, once it is needed
 
     def ask(self, *commands: Sequence[str | int]) -> list[Reply]:
         """The answers in order, errors of Redis among them. Raises NoAnswer when they do not all come."""
@@ -107,9 +109,9 @@ class Server:
             connection.send_packed_command(connection.pack_commands(commands))
             answers += [self._one(connection) for _ in commands]
             return answers
-        except TimeoutError as error:
+        except self._redis.TimeoutError as error:
             raise self._lost(connection, f"no answer within {self._config.timeout:g} s") from error
-        except (RedisError, OSError, ValueError) as error:
+        except (self._redis.RedisError, OSError, ValueError) as error:
             raise self._lost(connection, f"the connection broke before an answer came ({_kind(error)})") from error
         finally:
             self._leave(connection, answers)
@@ -119,31 +121,34 @@ class Server:
             self._pool.disconnect()
             self._pool = None
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> "Connection":
         """A connection that is open and whose password was taken. What fails here was never sent."""
         where = self._config.shown
+        if self._redis is None:
+            self._redis = _library()
+        told = self._redis.exceptions
         try:
             if self._pool is None:
                 self._pool = self._make_pool()
             connection: Connection = self._pool.get_connection()
         except secret.SecretMissing as error:
             raise NoAnswer(str(error), Outcome.FAILED) from error
-        except (AuthenticationError, BusyLoadingError, ResponseError) as error:
+        except (told.AuthenticationError, told.BusyLoadingError, told.ResponseError) as error:
             raise NoAnswer(f"{where}: {words(error)}", outcome_of(error)) from error
-        except TimeoutError as error:
+        except told.TimeoutError as error:
             raise NoAnswer(f"{where}: no connection within {self._config.timeout:g} s", Outcome.FAILED) from error
-        except (ConnectionError, OSError, ValueError) as error:
+        except (told.ConnectionError, OSError, ValueError) as error:
             reason = "TLS is not trusted" if _untrusted(error) else "cannot connect"
             raise NoAnswer(f"{where}: {reason}", Outcome.FAILED) from error
-        except RedisError as error:
+        except told.RedisError as error:
             raise NoAnswer(f"{where}: {_kind(error)} while connecting", Outcome.FAILED) from error
         return connection
 
-    def _make_pool(self) -> ConnectionPool:
-        c = self._config
+    def _make_pool(self) -> "ConnectionPool":
+        c, retry = self._config, self._redis.retry.Retry(self._redis.backoff.NoBackoff(), 0)
         options: dict[str, Any] = {
             "decode_responses": True, "encoding_errors": "replace", "protocol": 2, "max_connections": 4,
-            "socket_timeout": c.timeout, "retry": Retry(NoBackoff(), 0), "retry_on_error": [],
+            "socket_timeout": c.timeout, "retry": retry, "retry_on_error": [],
         }  # fmt: skip
         if not c.url.startswith("unix:"):
             options["socket_connect_timeout"] = c.timeout
@@ -151,25 +156,27 @@ class Server:
             options["credential_provider"] = _Password(c.user, c.password)
         if c.url.startswith("rediss:"):
             options.update(ssl_ca_certs=c.ca_file or None, ssl_cert_reqs="required", ssl_check_hostname=True)
-        return redis.ConnectionPool.from_url(c.url, **options)
+        pool: ConnectionPool = self._redis.ConnectionPool.from_url(c.url, **options)
+        return pool
 
-    def _one(self, connection: Connection) -> Reply:
+    def _one(self, connection: "Connection") -> Reply:
+        told = self._redis.exceptions
         try:
             return connection.read_response()
-        except (AuthenticationError, BusyLoadingError) as error:  # redis-py leaves the connection after these
+        except (told.AuthenticationError, told.BusyLoadingError) as error:  # redis-py leaves the connection after these
             connection.disconnect()
             raise NoAnswer(f"{self._config.shown}: {words(error)}", outcome_of(error)) from error
-        except ResponseError as error:
+        except told.ResponseError as error:
             return error
 
-    def _leave(self, connection: Connection, answers: Sequence[Reply]) -> None:
+    def _leave(self, connection: "Connection", answers: Sequence[Reply]) -> None:
         """A primary that became a replica is left: the next connection may lead to the new one."""
-        if any(isinstance(one, ReadOnlyError) for one in answers):
+        if any(isinstance(one, self._redis.exceptions.ReadOnlyError) for one in answers):
             connection.disconnect()
         if self._pool is not None:
             self._pool.release(connection)
 
-    def _lost(self, connection: Connection, why: str) -> NoAnswer:
+    def _lost(self, connection: "Connection", why: str) -> NoAnswer:
         connection.disconnect()  # an answer that comes late must not be read as that of the next question
         return NoAnswer(f"{self._config.shown}: {why}", Outcome.UNKNOWN)
 

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -367,6 +368,14 @@ def test_the_doctor_names_what_will_hurt_and_writes_nothing(place: Place) -> Non
     (finding,) = place.hands.diagnose(NOW)
     assert (finding.level, "cannot connect" in finding.text) == ("error", True)
     place.real.admin.config_set("maxmemory-policy", "noeviction")
+
+
+def test_without_the_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    hands = Redis(RedisConfig("redis://127.0.0.1:1"), BOUND)
+    (applied,) = hands.apply([decide(A, None, 300)], NOW)
+    assert (applied.outcome, "inference-governor[redis]" in applied.detail) == (Outcome.REFUSED, True)
+    assert "inference-governor[redis]" in hands.read([A], NOW)[A].error
 
 
 def test_over_tls_the_certificate_is_checked(tmp_path: Path) -> None:
