@@ -19,11 +19,18 @@ class AdminError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeKey:
-    """A runtime key: its value in force, the name of the layer that it is from, and what each layer says."""
+    """A runtime key: its value in force, the name of the layer that it is from, what each layer says, and all layers,
+    of which a later one hides what an earlier one says."""
 
     value: float | None
     layer: str
     said: Mapping[str, float | None]
+    layers: tuple[str, ...]
+
+    def hides(self, layer: str) -> bool:
+        """Whether it hides whatever a layer says or will say."""
+        there = layer in self.layers and self.layer in self.layers
+        return there and self.layers.index(self.layer) > self.layers.index(layer)
 
 
 class Admin:
@@ -57,9 +64,11 @@ class Admin:
         rows = self._json("/clusters?format=json").get("cluster_statuses", [])
         return {str(row.get("name")): row for row in rows if isinstance(row, dict)}
 
-    def config(self, mask: str) -> Mapping[str, Any]:
-        """A part of the running configuration."""
-        return self._json(f"/config_dump?{mask}")
+    def definitions(self) -> list[Mapping[str, Any]]:
+        """How all clusters are defined."""
+        kinds = ("static_clusters", "dynamic_active_clusters")
+        parts = [part for kind in kinds for part in self._json(f"/config_dump?resource={kind}").get("configs", [])]
+        return [part["cluster"] for part in parts if isinstance(part, dict) and isinstance(part.get("cluster"), dict)]
 
     def close(self) -> None:
         self._http.clear()
@@ -96,7 +105,7 @@ def _runtime_key(layers: Sequence[Any], entry: Mapping[str, Any]) -> RuntimeKey:
         str(name): _number(text) for name, text in zip(layers, entry.get("layer_values") or [], strict=False) if text
     }
     setter = next(reversed(said), "")
-    return RuntimeKey(_number(entry.get("final_value")), setter, said)
+    return RuntimeKey(_number(entry.get("final_value")), setter, said, tuple(map(str, layers)))
 
 
 def _number(text: object) -> float | None:

@@ -1,8 +1,7 @@
 """What is wrong between Governor and its Envoys: who is not there, who refuses, and who else sets what Governor sets.
 Only reads."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from actuators.endpoints import is_ip
 from actuators.envoy.admin import Admin, AdminError
@@ -102,7 +101,7 @@ def _overrides(config: EnvoyConfig, admin: Admin) -> Iterator[Finding]:
     for name, key in sorted(admin.runtime().items()):
         if not (name in gates or name.startswith(tuple(stems))):
             continue
-        if key.layer not in mine and mine.intersection(key.said):
+        if any(key.hides(layer) for layer in mine):
             text = f"{name} is {key.value}, set in the layer {key.layer}, which hides what Governor says; remove it"
             yield Finding("error", admin.url, text)
 
@@ -110,15 +109,7 @@ def _overrides(config: EnvoyConfig, admin: Admin) -> Iterator[Finding]:
 def _rivals(config: EnvoyConfig, admin: Admin) -> Iterator[Finding]:
     """Envoy can set weights itself from load reports of the replicas; two hands on one dial swing."""
     told = {pool.told for pool in config.pools.values()}
-    dump = admin.config("mask=static_clusters,dynamic_active_clusters")
-    for cluster in _clusters(dump):
+    for cluster in admin.definitions():
         text = str(cluster.get("load_balancing_policy", ""))
         if cluster.get("name") in told and _RIVAL in text:
             yield Finding("error", str(cluster["name"]), f"its policy {_RIVAL} sets weights too; use one of the two")
-
-
-def _clusters(dump: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for part in dump.get("configs", []):
-        cluster = part.get("cluster") if isinstance(part, dict) else None
-        if isinstance(cluster, dict):
-            yield cluster

@@ -469,6 +469,31 @@ def test_a_value_on_an_admin_page_is_a_foreign_one_and_is_told_of(stand: Stand) 
         stand.running.get(f"/runtime_modify?{KEY}=", "POST")
 
 
+def with_faults(body: dict[str, Any]) -> None:
+    """What a stranger's bootstrap may have: another hand on the weights, a shared stream, a layer that is not there."""
+    kind = "envoy.load_balancing_policies.client_side_weighted_round_robin"
+    url = "type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3"
+    policy = {"name": kind, "typed_config": {"@type": f"{url}.ClientSideWeightedRoundRobin"}}
+    clusters = {one["name"]: one for one in body["static_resources"]["clusters"]}
+    clusters["chat-steered"]["load_balancing_policy"] = {"policies": [{"typed_extension_config": policy}]}
+    layers = body["layered_runtime"]["layers"]
+    layers.remove(next(one for one in layers if one["name"] == "governor-downgrade"))
+
+
+def test_the_doctor_finds_what_is_wrong_on_envoys_side(stand: Stand, tmp_path: Path) -> None:
+    stand.running.stop()
+    text = text_of(stand.behind, stand.cable, "edge-4", with_faults)
+    with envoy(tmp_path, text, 4) as running:
+        governor = stand.governor(admin=(running.url,))
+        until(lambda: not governor.read([GATE], stand.now)[GATE].error, "it is connected")
+        running.get(f"/runtime_modify?{KEY}=6", "POST")
+        found = [f"{one.level}: {one.subject}: {one.text}" for one in governor.diagnose(0.0)]
+    assert any("edge-4: does not ask for governor-downgrade" in one for one in found), found
+    assert any("error: chat-steered: its policy client_side" in one for one in found), found
+    assert any("hides what Governor says" in one for one in found), found
+    assert len(found) == 3, found
+
+
 @pytest.mark.parametrize("path", ["", "/nowhere"])
 def test_an_admin_page_that_is_none_stops_nothing_and_is_told_of(stand: Stand, path: str) -> None:
     """Something else answers there, with nonsense."""
