@@ -6,7 +6,6 @@ Before Governor has decided, and of servers that it does not move, it says nothi
 import socket
 import socketserver
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,22 +19,15 @@ class Answers:
         self._changed = threading.Condition()
         self._lines: dict[str, str] = {}
         self._given: dict[str, str] = {}
-        self._asked: dict[str, float] = {}
 
     def give(self, server: str) -> str:
         """The line for a server that asks, "" for nothing. It counts as fetched from here on: what may have gone out
         is not taken back."""
         with self._changed:
             line = self._lines.get(server, "")
-            self._asked[server] = time.monotonic()
             self._given[server] = line
             self._changed.notify_all()
             return line
-
-    def asked(self, server: str) -> float | None:
-        """When the server asked last, monotonic seconds."""
-        with self._changed:
-            return self._asked.get(server)
 
     def tell(self, lines: Mapping[str, str], seconds: float) -> set[str]:
         """Put the lines up and wait until each has been fetched. Those that were not in time are taken back, so that
