@@ -220,6 +220,11 @@ def test_a_gate_refuses_what_is_beyond_it_and_lets_the_rest_finish(stand: Stand)
     stand.done((GATE, 2.0))  # of three replicas
     threads, ends = in_flight(stand.running, 20)
     until(lambda: len(ends) == 14, "all but six are refused at once")
+    link = http.client.HTTPConnection("127.0.0.1", stand.running.front, timeout=5)
+    link.request("GET", "/")
+    answer = link.getresponse()
+    link.close()
+    assert (answer.status, answer.getheader("x-envoy-overloaded")) == (503, "true")
     stand.behind.let_go()
     for thread in threads:
         thread.join(10)
