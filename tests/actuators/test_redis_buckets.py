@@ -171,15 +171,19 @@ def test_the_standing_limit_holds_below_the_cap_and_alone_after_it(real: RealRed
 
 
 def test_with_every_governor_dead_a_cap_ends_at_its_time(gateway: Any, hands: Redis) -> None:
+    """It is refused to the end of its 300 ms, and not a moment longer."""
+    before = time.monotonic()
     put(hands, ACME, 0, lasts=0.3)
+    after = time.monotonic()
     hands.close()
-    began = time.monotonic()
     gateway.admit("acme", 100, 0)
+    asked = after
     while not gateway.admit("acme", 1000, 0).passes:
-        assert time.monotonic() - began < 2
-    assert time.monotonic() - began == pytest.approx(0.3, abs=0.05)
+        assert asked - after <= 0.3  # asked before its end
+        asked = time.monotonic()
+    assert time.monotonic() - before >= 0.3
     while gateway.client.keys("governor:*") != ["governor:{chat}:generation"]:  # its key goes in the same millisecond
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - before < 5
 
 
 def test_a_cap_whose_key_outlived_it_is_over_all_the_same(real: RealRedis, gateway: Any, hands: Redis) -> None:
