@@ -38,6 +38,8 @@ def findings(
 
 
 def _origins(config: EnvoyConfig, publisher: Publisher) -> Iterator[Finding]:
+    if publisher.problem:
+        yield Finding("error", "envoy", f"looking after replicas and expiry failed: {publisher.problem}")
     for name in config.pools:
         origin = publisher.origin(name)
         if origin is None:

@@ -28,6 +28,7 @@ class Publisher:
         self._told: dict[Key, Resource] = {}
         self._look = threading.Event()
         self._ended = False
+        self.problem = ""  # why looking after it failed last
         self._thread: threading.Thread | None = None
 
     @property
@@ -40,10 +41,10 @@ class Publisher:
         """Where a pool's replicas listen, as far as that was told."""
         return self._origins.get(pool)
 
-    def scene(self, book: Book | None = None) -> Scene:
-        """What the resources depend on, now or with another book."""
+    def scene(self) -> Scene:
+        """What the resources depend on now."""
         known = {pool: _usable(origin.known) for pool, origin in self._origins.items()}
-        return Scene(self.book if book is None else book, known, self._transport.envoys())
+        return Scene(self.book, known, self._transport.envoys())
 
     def keys(self) -> set[Key]:
         """The resources that there are."""
@@ -57,15 +58,16 @@ class Publisher:
                 origin.refresh()
             made = all_of(self._config, self.scene())
             self._told = {key: one for key, one in made.items() if there is not None and there(one)}
-            self.tell()
+            self._tell()
         self._thread = threading.Thread(target=self._watch, name="governor-envoy-keep", daemon=True)
         self._thread.start()
 
-    def want(self, book: Book) -> frozenset[Key]:
-        """These values from now on; what had to be told anew."""
+    def want(self, book: Book) -> None:
+        """These values from now on."""
         with self._lock:
             self._book = book
-            return self.tell()
+            self._tell()
+        self._look.set()  # one of them may end before what is waited for
 
     def adopt(self, book: Book) -> None:
         """These values are in force already: they are told with the next change."""
@@ -74,16 +76,13 @@ class Publisher:
             made = all_of(self._config, self.scene())
             self._told = {key: one for key, one in made.items() if key in self._told}
 
-    def tell(self) -> frozenset[Key]:
-        """Whatever is not as it was told last; which that was."""
-        with self._lock:
-            made = {key: self._kept(one) for key, one in all_of(self._config, self.scene()).items()}
-            changed = frozenset(key for key, one in made.items() if self._told.get(key) != one)
-            self._told = made
-            if changed:
-                self._transport.tell(made, changed)
-            self._look.set()
-            return changed
+    def _tell(self) -> None:
+        """Whatever is not as it was told last; with the lock."""
+        made = {key: self._kept(one) for key, one in all_of(self._config, self.scene()).items()}
+        changed = {key for key, one in made.items() if self._told.get(key) != one}
+        self._told = made
+        if changed:
+            self._transport.tell(made, changed)
 
     def _kept(self, made: Resource) -> Resource:
         """With the body that was told, where it is the same: who turns it into messages knows it by its identity."""
@@ -98,7 +97,9 @@ class Publisher:
         """Look where replicas listen, and tell what has changed."""
         for origin in self._origins.values():
             origin.refresh()
-        self.tell()
+        with self._lock:
+            self._book = self._book.at(time.monotonic())
+            self._tell()
 
     def close(self) -> None:
         """Ends the thread."""
@@ -108,16 +109,17 @@ class Publisher:
             self._thread.join()
 
     def _watch(self) -> None:
-        while not self._ended:
+        while True:
             end = self._book.next_end()
             wait = self._config.refresh if end is None else min(self._config.refresh, max(0.0, end - time.monotonic()))
             self._look.wait(wait)
-            if not self._ended:
-                self._look.clear()
+            self._look.clear()
+            if self._ended:
+                return
+            try:
                 self.refresh()
-                self._look.clear()
-                with self._lock:
-                    self._book = self._book.at(time.monotonic())
+            except Exception as error:  # noqa: BLE001 - whatever an origin's client raises, the next look may be better
+                self.problem = f"{type(error).__name__}: {error}"
 
 
 def _usable(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
