@@ -33,9 +33,9 @@ moves it by little, a tenant that grew is followed within hours.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, PoolReadings, Proposal, Target, TargetState
@@ -57,18 +57,21 @@ USED = 0.8  # share of a cap above which it is used
 TINY = 1e-6  # replica-equivalents; less is not short but rounded
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """How busy a tenant gets: `p99` of its tokens/s, learned over `seen` seconds."""
 
     p99: float
     seen: float = 0.0
 
 
+_UNSEEN = Use(0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Case:
     """What one tick comes down to. Numbers in tokens/s; `short` that relief is wanted, `sure` that the numbers may
-    justify relaxing, `level` the water level, infinite without a shortfall, `cut` the factor on guarantees."""
+    justify relaxing, `level` the water level, infinite without a shortfall, `cut` the factor on guarantees; `doubted`
+    tenants whose own reading is no evidence."""
 
     demands: Mapping[str, float]
     supply: float
@@ -78,6 +81,7 @@ class _Case:
     level: float
     cut: float
     weights: float
+    doubted: Set[str]
 
 
 class FairShare:
@@ -174,15 +178,16 @@ class FairShare:
             ]
             return tuple(quiet), state
         demands = {name: d * unit for name, d in sorted(told.items())}
+        doubted = frozenset(name for name in demands if _doubted(view.pool, name))
         late = self._late(view.pool, objectives)
-        state = self._learn(view, demands, owners, state)
+        state = self._learn(view, demands, doubted, owners, state)
         owed = counted_on(view, demands, self.config.utilisation * carried * unit)
         behind = shielded(demands, owed)
         busy = not behind and _busy(demands, owners)
         state = self._trimmed(view, brief, late, state, busy=busy, pressed=broken(view.pool, behind))
         case = self._case(
             view, brief, demands, unit, carried, late=late is None or late > 1, state=state, owed=owed,
-            shielding=bool(behind),
+            shielding=bool(behind), doubted=doubted,
         )  # fmt: skip
         made = [
             self._one(view, target, owner, case, state)
@@ -195,7 +200,7 @@ class FairShare:
 
     def _case(
         self, view: View, brief: Brief, demands: Mapping[str, float], unit: float, carried: float, *, late: bool,
-        state: "FairShare.State", owed: Mapping[str, float], shielding: bool,
+        state: "FairShare.State", owed: Mapping[str, float], shielding: bool, doubted: Set[str],
     ) -> _Case:  # fmt: skip
         total = _number(brief.balance.demand, 0.0)
         supply = self.config.utilisation * carried * unit
@@ -223,6 +228,7 @@ class FairShare:
             level=level,
             cut=cut,
             weights=weights,
+            doubted=doubted,
         )
 
     def _gated(self, view: View) -> bool:
@@ -240,12 +246,13 @@ class FairShare:
         demand = case.demands.get(name)
         if demand is None:
             return Proposal(target, Ask.AT_MOST, current, "fair_share", Why.MISSING)
-        use = state.uses.get(name, Use(0.0))
-        standing = self._standing(rules, use, demand, current, case)
+        use = state.uses.get(name, _UNSEEN)
+        weighted = part_of(rules, case.weights, case.supply)
+        standing = self._standing(rules, use, demand, current, weighted, case.spare)
         wish, why = standing, Why.STANDING_CAP
         # Who asks for less than is left of its guarantee makes nothing infeasible, and its next minute may be above.
         promised = rules.guarantee * (case.cut if demand > rules.guarantee * case.cut else 1.0)
-        own = max(promised, self._floor(rules, case.weights, case.supply))
+        own = max(promised, self.config.least * weighted)
         part = weight_of(rules) * case.level
         fair = max(own, part + max(0.0, part - demand))
         if fair < standing:
@@ -259,16 +266,18 @@ class FairShare:
         if math.isfinite(case.level):
             evidence |= {"level": case.level, "trim": state.trim}
         # Half a picture may tighten under a shortfall; without one it proves nothing.
-        doubtful = not case.sure or _doubted(view.pool, name)
+        doubtful = not case.sure or name in case.doubted
         if doubtful and (wish >= current or not case.short):
             return Proposal(target, Ask.AT_MOST, current, "fair_share", _doubt(view.pool, name), evidence)
         return Proposal(target, Ask.SET, wish, "fair_share", why, evidence)
 
-    def _standing(self, rules: TenantRules, use: Use, demand: float, current: float, case: _Case) -> float:
+    def _standing(
+        self, rules: TenantRules, use: Use, demand: float, current: float, part: float, spare: float
+    ) -> float:  # fmt: skip
+        """The cap without a shortfall; `part` is its weighted part of the pool."""
         config = self.config
-        part = part_of(rules, case.weights, case.supply)
         known = config.peak * use.p99 if use.seen >= config.newcomer else max(config.peak * use.p99, part)
-        cap = max(rules.guarantee, known, demand + config.spare * case.spare, config.least * part)
+        cap = max(rules.guarantee, known, demand + config.spare * spare, config.least * part)
         if abs(cap - current) <= config.hysteresis * current and current >= max(rules.guarantee, demand):
             return current
         return cap
@@ -276,14 +285,14 @@ class FairShare:
     # --- what is learned ---------------------------------------------------------------------------------------------
 
     def _learn(
-        self, view: View, demands: Mapping[str, float], owners: Mapping[str, tuple[Target, TargetState]],
-        state: "FairShare.State",
+        self, view: View, demands: Mapping[str, float], doubted: Set[str],
+        owners: Mapping[str, tuple[Target, TargetState]], state: "FairShare.State",
     ) -> "FairShare.State":  # fmt: skip
         """A use is what a tenant asks for, as far as its cap lets it."""
         gone = min(max(view.tick.at - state.at, 0.0), GAP) if state.at is not None else 0.0
         uses = {name: use for name, use in state.uses.items() if name in owners}
-        for name, demand in demands.items():
-            if _doubted(view.pool, name) or not view.estimate.trusted:
+        for name, demand in demands.items() if view.estimate.trusted else ():
+            if name in doubted:
                 continue
             cap = owners[name][1].accepted
             now = demand if cap is None else min(demand, max(cap, 0.0))

@@ -47,14 +47,7 @@ def update(
     shown = None
     if served is not None and state.shape is not None:
         shown = proven(profile, _thinner(state.shape, replicas), state.kappa, served, state.seen)
-    burning = any(burn.burning(readings, spec.budget_period) for readings in pool.burn.values())
-    found = _assemble(pool, replicas, served, shown, offered, ahead, horizon, burning, state, profile)
-    found = replace(found, passing=spec.passing)
-    if state.shape is not None:  # so that laws can compare replicas whose batches differ
-        base, each, least = terms(profile, state.shape, state.kappa)
-        more = {"step_base": base, "step_each": each, "step_least": least, **_kv_tokens(profile, state.shape, state)}
-        found = replace(found, evidence={**found.evidence, **more})
-    return found, state
+    return _assemble(spec, pool, replicas, served, shown, offered, ahead, horizon, state, profile), state
 
 
 def _ahead(
@@ -90,9 +83,10 @@ def _kv_tokens(profile: Profile, shape: Shape, state: EstimatorState) -> dict[st
 
 
 def _assemble(
-    pool: PoolReadings, replicas: float | None, served: Capacity | None, shown: float | None, offered: float | None,
-    ahead: ahead_of.Forecast | None, horizon: float, burning: bool, state: EstimatorState, profile: Profile,
+    spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, served: Capacity | None, shown: float | None,
+    offered: float | None, ahead: ahead_of.Forecast | None, horizon: float, state: EstimatorState, profile: Profile,
 ) -> Estimate:  # fmt: skip
+    burning = any(burn.burning(readings, spec.budget_period) for readings in pool.burn.values())
     demands: dict[str, float] = {}
     if served is not None and offered is not None:
         demands["compute"] = offered / served.rate
@@ -115,6 +109,10 @@ def _assemble(
     if served is not None and ahead is not None:
         expected = ahead.upper
         evidence.update(forecast_rate=ahead.value * served.rate, forecast_upper=ahead.upper * served.rate)
+    if state.shape is not None:  # so that laws can compare replicas whose batches differ
+        base, each, least = terms(profile, state.shape, state.kappa)
+        evidence.update(step_base=base, step_each=each, step_least=least)
+        evidence.update(_kv_tokens(profile, state.shape, state))
     hit = pool.get(Signal.PREFIX_HIT_RATE)
     demand = max(demands.values()) if demands else None
     flows: dict[str, float] = {}
@@ -138,6 +136,7 @@ def _assemble(
         horizon=horizon,
         margin=BURN_MARGIN if burning else 0.0,
         burning=burning,
+        passing=spec.passing,
         cache_told=state.cache_told,
         trusted=_trusted(pool, offered, served),
         evidence=evidence,

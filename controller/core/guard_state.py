@@ -3,6 +3,7 @@
 Pure and small: a fleet has tens of thousands of targets, and each is remembered anew at every tick.
 """
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 from controller.core.model import TargetState
@@ -51,8 +52,5 @@ def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float
 
 
 def since(pairs: Pairs, start: float) -> Pairs:
-    """Those that are no older than `start`. They lie in the order of time, and mostly all but the first are young."""
-    for number, (at, _) in enumerate(pairs):
-        if at >= start:
-            return pairs[number:] if number else pairs
-    return ()
+    """Those that are no older than `start`. They lie in the order of time."""
+    return pairs[bisect_left(pairs, (start,)) :]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from controller.core import effect, oscillation, relief
 from controller.core.effect import PoolEffect, Sample, Seen
 from controller.core.model import Lever, Mode, Snapshot, Target
+from controller.core.movable import UNREAD
 from controller.core.oscillation import OscillationState
 from controller.core.ports import Balance, Estimate
 from controller.core.rules import PER_REPLICA, LeverRules, PoolRules
@@ -44,16 +45,12 @@ def look(
     }  # fmt: skip
     if not rules:
         return state
-    values: dict[Lever, dict[str, float]] = {lever: {} for lever in rules}
-    foreign = set()
-    for target in pool.targets:
-        if (held := snapshot.targets.get(target)) is None or target.lever not in rules:
-            continue
-        if held.accepted is not None:
-            values[target.lever][target.member] = held.accepted
-        if held.foreign_writer:
-            foreign.add(target.lever)
-
+    there = {lever: [(t.member, snapshot.targets.get(t, UNREAD)) for t in pool.of_lever(lever)] for lever in rules}
+    values = {
+        lever: {member: held.accepted for member, held in members if held.accepted is not None}
+        for lever, members in there.items()
+    }
+    foreign = {lever for lever, members in there.items() if any(held.foreign_writer for _, held in members)}
     stands: dict[Lever, float] = {}
 
     def relieved(lever: Lever, of: Mapping[str, float]) -> float:

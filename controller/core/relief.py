@@ -42,12 +42,12 @@ def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Kno
 
 def held_out(pool: str, snapshot: Snapshot) -> int:
     """How many of the replicas that are seen a breaker holds out of rotation."""
-    readings = snapshot.pools.get(pool)
-    held = (
-        snapshot.targets.get(Target(pool, Lever.BREAKER, name), UNREAD).accepted
-        for name in (readings.replicas if readings is not None else ())
-    )
-    return sum(1 for factor in held if factor is not None and factor < OUT)
+    readings, out = snapshot.pools.get(pool), 0
+    for name in readings.replicas if readings is not None else ():
+        held = snapshot.targets.get(Target(pool, Lever.BREAKER, name))
+        if held is not None and held.accepted is not None and held.accepted < OUT:
+            out += 1
+    return out
 
 
 def usable(carried: float, estimate: Estimate) -> float:

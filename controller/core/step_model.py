@@ -10,6 +10,7 @@ requests per second. kappa scales the whole model to the measured inter-token la
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 HEADROOM = 0.75  # share of the inter-token target that the operating point may use
 KV_FILL = 0.9  # share of the KV cache that the operating point may use
@@ -34,8 +35,7 @@ class Profile:
     host: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """Mean tokens per request: prompt, output, and the share of the prompt found in the prefix cache."""
 
     prompt: float
