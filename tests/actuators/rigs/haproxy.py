@@ -94,7 +94,7 @@ def _shares(proxy: Proxy) -> dict[Target, float]:
 
 
 def _config(proxy: Proxy, **more: object) -> HAProxyConfig:
-    values = {"pools": {"chat": HAProxyPool("chat")}, "map": str(proxy.map), "timeout": 0.5} | more
+    values = {"pools": {"chat": HAProxyPool("chat")}, "map": str(proxy.map), "timeout": 1.0} | more
     return HAProxyConfig(socket=str(proxy.folder / "wire.sock"), **values)  # type: ignore[arg-type]
 
 
