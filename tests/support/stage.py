@@ -246,6 +246,7 @@ def _process(args: list[str], *, quiet: bool = False) -> "Iterator[subprocess.Po
 def scraping(where: Site) -> AbstractContextManager[str]:
     """A Prometheus that scrapes the fleet of a site."""
     text = (STORY / "prometheus.yml").read_text().replace("127.0.0.1:9400", f"127.0.0.1:{where.port}")
+    text = text.replace("127.0.0.1:9901", f"127.0.0.1:{where.edge.admin}")
     return prometheus(where.folder / "tsdb", text)
 
 
