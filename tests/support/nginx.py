@@ -48,6 +48,7 @@ class Nginx:
             command = self.command("-c", str(config), "-g", "daemon off;")
             self._running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         until(self._answers)
+        until(lambda: len(self.workers()) == 2)  # the port is open before they are there
 
     def stop(self) -> None:
         for one in self._running:
