@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from controller.config import GovernorConfig
 from controller.core.model import Applied, Outcome, Target
-from controller.core.rules import neutral
+from controller.core.rules import PER_REPLICA, neutral
 from controller.run.assembly import RunMode, assemble, fleet_rules
 from controller.run.ledger import Record
 from controller.run.loop import ControlLoop
@@ -76,7 +76,8 @@ def put_back(
     pause: Callable[[float], object] = _rest,
 ) -> list[Applied]:
     """Set the values, trying again for `patience` seconds what was not applied or is not known, one outcome for each
-    target. Raises LedgerError while a Governor runs, LedgerFull, and AssemblyError."""
+    target. A replica that is gone holds nothing any more. Raises LedgerError while a Governor runs, LedgerFull, and
+    AssemblyError."""
     loop = assemble(config, mode=RunMode.BY_HAND)
     try:
         return _put(loop, dict(wanted), clock() + patience, clock, pause)
@@ -97,8 +98,29 @@ def _put(
             told[one.target] = one
             if one.outcome in (Outcome.DONE, Outcome.REFUSED):
                 del left[one.target]
+        for target in _gone(loop, left, told, clock()):
+            told[target] = Applied(target, Outcome.DONE, "there is no such replica any more")
+            del left[target]
         if clock() >= until:
             break
         if left:
             pause(_PAUSE)
     return [one for _, one in sorted(told.items())]
+
+
+def _gone(
+    loop: ControlLoop, left: Mapping[Target, float], told: Mapping[Target, Applied], at: float
+) -> list[Target]:  # fmt: skip
+    """Of those that are left, replicas that neither their actuator knows, which answers for other targets, nor the
+    metrics show, which show others of the pool: pods go, and nobody could ever put anything back there."""
+    of = loop.parts.actuators
+    answered = {id(of.get(f"{t.pool}/{t.lever}")) for t, one in told.items() if one.outcome is Outcome.DONE}
+    asked = [t for t in left if t.lever in PER_REPLICA and id(of.get(f"{t.pool}/{t.lever}")) in answered]
+    if not asked:
+        return []
+    try:
+        seen = loop.parts.source.observe(at, loop.parts.deadline)
+    except Exception:  # noqa: BLE001 - a plug-in's mistake is no evidence that anything is gone
+        return []
+    there = {name: facts.replicas for name, facts in seen.pools.items() if not (facts.partial or facts.targets_down)}
+    return [t for t in asked if there.get(t.pool) and t.member not in there[t.pool]]

@@ -20,7 +20,9 @@ def look(config: GovernorConfig) -> list[Finding]:
         try:
             now = time.time()
             states = loop.tick(now).snapshot.targets
-            return [*_said(states), *_told(loop, now)]
+            said = [*_said(states)]
+            known = {(one.level, one.subject) for one in said}  # an actuator may tell the same in words of its own
+            return [*said, *(one for one in _told(loop, now) if (one.level, one.subject) not in known)]
         finally:
             loop.close()
 

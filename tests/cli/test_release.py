@@ -9,11 +9,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from controller.cli.app import app
-from controller.config import load
+from controller.config import GovernorConfig, load
 from controller.core.model import Lever, Target
-from controller.run import originals, pins
+from controller.core.observation import Observation, PoolFacts, ReplicaFacts
+from controller.run import handback, originals, pins
 from controller.run.assembly import RunMode, assemble
 from controller.run.ledger import read_ledger
+from controller.run.loop import ControlLoop
 from controller.run.replay import replay
 from tests.support.cli import governor
 from tests.support.endpoint import Endpoint, endpoint
@@ -124,6 +126,42 @@ def test_what_cannot_be_reached_is_said_and_kept_for_another_try(end: Endpoint, 
     assert failed.exit_code == 1
     assert set(originals.read(originals.file_of(config.parent / "ledger"))) == {REPLICAS, ACME}
     assert run(config, "release", "--restore").exit_code == 0
+
+
+class Sees:
+    """A source to which these replicas are there."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def observe(self, at: float, deadline: float) -> Observation:
+        return Observation(at, None, {"chat": PoolFacts(replicas={name: ReplicaFacts() for name in self.names})})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(("seen", "gone"), [(("a",), True), (("a", "b"), False), ((), False)])
+def test_pods_that_are_gone_do_not_make_every_release_fail(
+    end: Endpoint, config: Path, monkeypatch: pytest.MonkeyPatch, seen: tuple[str, ...], gone: bool
+) -> None:
+    """Their breakers can never be put back. One that the metrics still show has to be."""
+    config.write_text(config.read_text() + "      breaker: {mode: auto, policy: {kind: breaker}, actuator: edge}\n")
+    config.write_text(config.read_text().replace("timeout: 2s", "timeout: 2s, quantum: 0.01"))
+    a, b = (Target("chat", Lever.BREAKER, name) for name in ("a", "b"))
+    end.values[key(a)] = 0.25  # and of b it knows nothing
+    file = originals.file_of(config.parent / "ledger")
+    file.parent.mkdir()
+    originals.write(file, {t: originals.Original(1.0, 1_767_225_600.0) for t in (a, b)})
+
+    def live(made: GovernorConfig, mode: RunMode) -> ControlLoop:
+        return assemble(made, mode=mode, source=Sees(*seen))
+
+    monkeypatch.setattr(handback, "assemble", live)
+    done = run(config, "release", "--restore", "--wait", "1ms")
+    assert end.values[key(a)] == 1.0
+    assert done.exit_code == (0 if gone else 1), done.output
+    assert set(originals.read(file)) == (set() if gone else {b})
 
 
 def test_a_damaged_file_of_originals_is_not_overwritten_with_governors_own_values(end: Endpoint, config: Path) -> None:
