@@ -42,6 +42,7 @@ TRESPASSES = [
     ("controller/run", "import apscheduler", "apscheduler"),
     ("sources", "import prometheus_api_client", "prometheus-client"),
     ("controller/run", "import kubernetes", "kubernetes"),
+    ("controller/run", "import grpc", "grpc"),
     ("controller/run", "import simulator", "built-ins-by-entry-point"),
     ("simulator", "import sources", "worlds"),
     ("simulator", "import controller.run", "wings"),
