@@ -1,38 +1,30 @@
 """Where Dynamo runs: a virtual environment of its own, a model folder without a model, and a tokenizer of words.
 
-The packages come from PyPI with pinned hashes. The mock worker has no weights, but frontend and worker want a config
-and a tokenizer: one of 2,048 words, so that every token has a text and the client sees each as it comes.
+The packages come from PyPI with pinned hashes, as those of the tests do. The mock worker has no weights, but frontend
+and worker want a config and a tokenizer: one of 2,048 words, so that every token has a text and the client sees each as
+it comes.
 """
 
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACE = ROOT / "build" / "second-plant"
-REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+LOCK = ROOT / "scripts" / "real" / "dynamo.lock"
 WORDS = 2048
 
 
 def installed() -> Path:
-    """The interpreter with Dynamo in it, made when it is not there or the requirements are others."""
-    folder = PLACE / "venv"
-    python, stamp = folder / "bin" / "python", folder / "requirements.txt"
-    wanted = REQUIREMENTS.read_text("utf-8")
-    if not stamp.is_file() or stamp.read_text("utf-8") != wanted:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-        subprocess.run([*pip, "--requirement", str(REQUIREMENTS)], check=True)
-        stamp.write_text(wanted, encoding="utf-8")
-    return python
+    """The interpreter with Dynamo in it, made when it is not there or the lock is another."""
+    subprocess.run([str(ROOT / "scripts" / "real-programs.sh"), "dynamo-python"], check=True, stdout=subprocess.DEVNULL)
+    return ROOT / "build" / "tools" / "dynamo" / "bin" / "python"
 
 
 def version() -> str:
     """The release of Dynamo that is pinned."""
-    lines = REQUIREMENTS.read_text("utf-8").split()
+    lines = LOCK.read_text("utf-8").split()
     return next(word.removeprefix("ai-dynamo==") for word in lines if word.startswith("ai-dynamo=="))
 
 
