@@ -48,8 +48,11 @@ class LiteLLM:
         if config is not None and config.mode == "api":
             return {lever: replace(one, settle=config.settle) for lever, one in _API.items()}
         ack = Ack.VERSION if config is None or config.status else Ack.VALUE
-        cas = config is None or config.redis is not None
-        return {lever: replace(one, atomic=True, expiry=True, cas=cas, ack=ack) for lever, one in _PLUGIN.items()}
+        redis = config is not None and config.redis is not None  # it may forget, and can compare and swap
+        return {
+            lever: replace(one, atomic=True, persistent=not redis, expiry=True, cas=redis, ack=ack)
+            for lever, one in _PLUGIN.items()
+        }
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         return self._hands.read(targets, now)

@@ -27,15 +27,14 @@ class ByPlugin:
         self._memory = Memory(config.yield_for)
         self._generation = 0  # the last that was read or written
         self._until: dict[Target, float | None] = {}
+        self._runs: dict[Target, str] = {}  # the run of Redis that was read last
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         try:
             document = self._store.load()
         except Trouble as error:
             return {target: self._memory.state(target, None, now, error=str(error)) for target in targets}
-        drift = Drift.FOREIGN
-        if document.by == self._identity and document.generation < self._generation:
-            drift = Drift.STALE
+        older = document.by == self._identity and document.generation < self._generation
         ours = document.by == self._identity and document.generation > self._generation > 0
         self._generation = document.generation
         states = {}
@@ -45,6 +44,10 @@ class ByPlugin:
             if target in self._memory and (ours or (until is not None and now >= until)):
                 self._memory.settled(target, value)  # another process of ours, or it ran out
             writer = document.by if document.by not in ("", self._identity) else "somebody who changed the document"
+            drift = Drift.STALE if older else Drift.FOREIGN
+            if document.run and document.run != self._runs.get(target, document.run):
+                drift = Drift.RESTARTED
+            self._runs[target] = document.run
             self._memory.saw(target, value, now, writer, drift)
             states[target] = self._memory.state(target, value, now)
         return states

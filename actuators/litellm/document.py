@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from actuators.atomic import replace_file
 from actuators.litellm.config import LiteLLMConfig
+from actuators.redis.schema import run_id
 from actuators.redis.server import NoAnswer, RedisServer, Server, outcome_of, words
 from controller.core.model import Lever, Outcome, Target
 
@@ -46,12 +47,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What stands there. `raw` is the text it was read from, "" when there was none."""
+    """What stands there. `raw` is the text it was read from, "" when there was none; `run` which run of Redis told it,
+    "" where nothing tells."""
 
     raw: str = ""
     generation: int = 0
     by: str = ""
     entries: Mapping[Target, Entry] = field(default_factory=dict)
+    run: str = ""
 
     def value(self, target: Target, now: float) -> float:
         """The value in force. What is not told is neutral."""
@@ -164,13 +167,13 @@ class InRedis:
 
     def load(self) -> Document:
         try:
-            (raw,) = self._server.ask(("GET", self._key))
+            info, raw = self._server.ask(("INFO", "server"), ("GET", self._key))
         except NoAnswer as error:  # nothing but the question was sent
             outcome = error.outcome if error.outcome is Outcome.REFUSED else Outcome.FAILED
             raise Trouble(str(error), outcome) from error
         if isinstance(raw, Exception):
             raise Trouble(f"{self._shown}: {words(raw)}", outcome_of(raw))
-        return Document() if raw is None else parse(str(raw))
+        return replace(Document() if raw is None else parse(str(raw)), run=run_id(info))
 
     def save(self, before: Document, after: Document, now: float) -> None:
         ends = [entry.until for entry in after.entries.values()]

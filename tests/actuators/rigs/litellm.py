@@ -78,6 +78,7 @@ def redis_rig(folder: Path, stack: ExitStack) -> Rig:
     real = stack.enter_context(real_redis(folder))
     wire = stack.enter_context(relay(real.port))
     real.admin.set("governor:litellm", begun())
+    real.admin.save()
     config = LiteLLMConfig(POOLS, redis=RedisServer(f"redis://127.0.0.1:{wire.port}/0", timeout=2.0))
     return Rig(
         LiteLLM(config, BOUND),
@@ -92,6 +93,7 @@ def redis_rig(folder: Path, stack: ExitStack) -> Rig:
         fail=lambda: real.admin.config_set("maxmemory", "1"),
         refuse=lambda: real.admin.execute_command("ACL", "SETUSER", "default", "-set"),
         lose=lambda: wire.lose.append(b"EVAL"),
+        forget=real.restart,
     )
 
 
