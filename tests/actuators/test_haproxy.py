@@ -315,6 +315,14 @@ def test_what_ended_in_time_is_no_foreign_write(proxy: Proxy) -> None:
     }  # fmt: skip
 
 
+def test_what_ends_in_time_ends_nobodys_maintenance(proxy: Proxy) -> None:
+    one, now = hands(proxy, expires=True), time.time()
+    done(one, replace(decide(B1, 1, 0.25), until=now + 1), replace(decide(B2, 1, 0), until=now + 1), now=now)
+    proxy.cli("set server chat/r1 state maint")
+    until(lambda: proxy.share("chat/r2") == 1.0 and "chat/breaker/r1" not in proxy.entries(), 10)
+    assert proxy.share("chat/r1") == 0.0
+
+
 def test_a_renewed_value_lasts(proxy: Proxy) -> None:
     one, now = hands(proxy, expires=True), time.time()
     done(one, replace(decide(B1, 1, 0.05), until=now + 1), now=now)

@@ -34,7 +34,9 @@ local function weigh(server, share)
     return
   end
   server:set_weight(share .. "%")
-  server:set_ready()
+  if server:is_draining() then  -- and not in somebody's maintenance, which is not ours to end
+    server:set_ready()
+  end
 end
 
 local function look(now)
