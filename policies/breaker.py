@@ -168,7 +168,9 @@ class Breaker:
             for name, (target, owner) in owners.items()
             if owner.accepted is not None
         ]
-        return tuple(proposals), replace(known, replicas=health)
+        # One that could not be read yet is seen for the first time when it can: it may be out.
+        seen = {n: one for n, one in health.items() if n in state.replicas or owners[n][1].accepted is not None}
+        return tuple(proposals), replace(known, replicas=seen)
 
     # --- one replica -------------------------------------------------------------------------------------------------
 

@@ -117,6 +117,8 @@ class Threshold:
         }
         for target, owner in sorted(view.targets.items()):
             if owner.accepted is None:
+                if target not in state.stands:
+                    stands.pop(target, None)  # it is seen for the first time when it can be read
                 continue
             if target in stands and stands[target].phase is not Phase.CLOSED:
                 stands[target], proposal = self._back(view, target, owner.accepted, stands[target])
@@ -192,8 +194,11 @@ class Threshold:
 
 def _standing(before: Stand | None, owner: TargetState, now: float) -> Stand:
     """Where a replica stands at the start of a tick. One that is seen for the first time and is out was taken out
-    before this process remembers. One that was to go out and is in rotation was kept there by the cap: no relapse."""
-    has = 1.0 if owner.accepted is None else owner.accepted
+    before this process remembers. One that was to go out and is in rotation was kept there by the cap: no relapse.
+    Where a target cannot be read, nothing is known to have changed."""
+    has = owner.accepted
+    if has is None:
+        return before or Stand()
     if before is None:
         if has <= 0:
             return Stand(Phase.OPEN, now, now + OPEN_TIME)

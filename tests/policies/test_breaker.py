@@ -377,6 +377,18 @@ def test_where_a_probe_is_a_full_share_a_straggler_does_not_serve_half_of_the_ti
     fleet.until("r0", 1.0, 330.0)
 
 
+def test_one_that_is_out_and_cannot_be_read_at_the_start_is_tried_before_it_is_back() -> None:
+    """It was taken for healthy until it could be read, and then for well again."""
+    fleet = rotation(step=5.0)
+    fleet.factors["r0"], fleet.unread = 0.0, frozenset({"r0"})
+    fleet.run(60.0, r0=QUIET)
+    fleet.unread = frozenset()
+
+    fleet.tick(r0=QUIET)
+    assert fleet.factors["r0"] == 0.0
+    fleet.until("r0", 0.05, 30.0, r0=QUIET)
+
+
 def test_a_probe_that_is_slow_sends_it_back_for_longer() -> None:
     fleet = rotation(step=1.0, open_max_slow=300.0)
     fleet.until("r0", 0.0, 60.0, r0=SLOW)

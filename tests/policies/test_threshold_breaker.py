@@ -94,3 +94,26 @@ def test_one_that_was_out_before_this_process_began_is_let_back() -> None:
 
     assert fleet.until("r0", 1.0, 120.0, r0=PROBED) >= 45.0
     assert decode(Threshold.State, json.loads(json.dumps(encode(fleet.state)))) == fleet.state
+
+
+def test_a_target_that_cannot_be_read_for_a_tick_is_no_way_back() -> None:
+    """Taken for in rotation, it came back whole after five minutes of silence, without a probe."""
+    fleet = rotation()
+    fleet.until("r0", 0.0, 60.0, r0=SLOW)
+    fleet.unread = frozenset({"r0"})
+    fleet.tick(r0=QUIET)
+    fleet.unread = frozenset()
+
+    fleet.until("r0", 0.05, 60.0, r0=QUIET)
+    fleet.run(900.0, r0=QUIET)
+    assert fleet.factors["r0"] == 0.25
+
+
+def test_one_that_is_out_and_cannot_be_read_at_the_start_is_tried_before_it_is_back() -> None:
+    fleet = rotation()
+    fleet.factors["r0"], fleet.unread = 0.0, frozenset({"r0"})
+    fleet.run(60.0, r0=QUIET)
+    fleet.unread = frozenset()
+
+    fleet.run(900.0, r0=QUIET)
+    assert fleet.factors["r0"] == 0.25

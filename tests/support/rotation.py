@@ -79,6 +79,7 @@ class Rotation:
     hit_rate: float = 0.5
     obeys: bool = True
     quantum: float = 0.01
+    unread: frozenset[str] = frozenset()  # whose target cannot be read
     roles: Mapping[str, str] = field(default_factory=dict)
     started: Mapping[str, float] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
@@ -96,7 +97,10 @@ class Rotation:
             roles=self.roles,
             started=self.started,
         )
-        targets = {Target("llm", self.lever, name): TargetState(self.factors.get(name, 1.0)) for name in self.names}
+        targets = {
+            Target("llm", self.lever, name): TargetState(None if name in self.unread else self.factors.get(name, 1.0))
+            for name in self.names
+        }
         evidence = {"step_base": BASE, "step_each": EACH, "step_least": 0.0} if self.modelled else {}
         limits = Limits(0.0, 1.0, self.quantum)
         view = View(
