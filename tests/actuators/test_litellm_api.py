@@ -147,6 +147,14 @@ def test_each_failure_ends_in_the_outcome_that_is_documented_and_is_read_back(
         heir.close()
 
 
+def test_one_of_two_that_is_refused_does_not_stop_the_other_and_is_named(data: Database, hands: LiteLLM) -> None:
+    data.script += ["do", 403]
+    outcomes = hands.apply([decide(A, 1, 0.5), decide(B, 1, 0.5)], NOW)
+    assert [(one.target, one.outcome) for one in outcomes] == [(A, Outcome.DONE), (B, Outcome.REFUSED)]
+    states = hands.read([A, B], NOW)
+    assert [states[t].accepted for t in (A, B)] == [0.5, 1.0]
+
+
 def test_down_is_failed_and_unreadable(data: Database, config: LiteLLMConfig) -> None:
     hands = LiteLLM(replace(config, url="http://127.0.0.1:1"), BOUND)
     assert put(hands, A, 0.5) is Outcome.FAILED
