@@ -225,18 +225,19 @@ class Breaker:
             one = replace(one, relapses=0, vainly=0)
         if told.restarts is not None and told.restarts < one.restarts:
             one = replace(one, restarts=told.restarts)
-        after = _averaged(one, told, told.slowness, MEMORY)
-        if after is one or told.slowness is None:
+        slowness = told.slowness
+        after = _averaged(one, told, slowness, MEMORY)
+        if after is one or slowness is None:
             return one
-        slow = one.slow + 1 if told.slowness >= math.sqrt(self.config.slow_ratio) else 0
+        slow = one.slow + 1 if slowness >= math.sqrt(self.config.slow_ratio) else 0
         if slow == one.slow:
             return after  # it was not slow and is not
         return replace(after, slow=slow, slow_from=after.judged if slow == 1 else one.slow_from)
 
-    def _verdict(self, one: Health, verdict: Verdict, patience: float, tick: Tick) -> Why | None:
-        """Why this replica, in rotation, should be out. None when it should not. `patience` is how many times as long
-        slowness must last."""
-        c, told = self.config, verdict.since(one.since)
+    def _verdict(self, one: Health, verdict: Verdict, told: Verdict, patience: float, tick: Tick) -> Why | None:
+        """Why this replica, in rotation, should be out. None when it should not. `told` is the part of the verdict that
+        is about its present phase; `patience` is how many times as long slowness must last."""
+        c = self.config
         if not verdict.heard:
             return None
         looked = (STUCK_SCRAPES - 1) * (tick.since_last or 0.0)  # what the reading itself has waited for
@@ -246,7 +247,7 @@ class Breaker:
             return Why.FAULTY_REPLICA
         if told.failing(c.errors):
             return Why.FAILING_REPLICA
-        if (told.slowness or 0.0) >= max(c.slow_ratio / 2, 1.25) and told.failing(c.errors, 0.5):
+        if told.failing(c.errors, 0.5) and (told.slowness or 0.0) >= max(c.slow_ratio / 2, 1.25):
             return Why.FAILING_REPLICA
         lasts = one.judged - one.slow_from
         often = one.slow >= c.slow_windows * patience and lasts >= LASTS * patience - 1e-6
@@ -323,9 +324,11 @@ class Breaker:
             if one.phase is not Phase.CLOSED:
                 looks += 1
                 continue
-            why, told = self._verdict(one, said[name], patience, tick), said[name].since(one.since)
+            verdict = said[name]
+            told = verdict.since(one.since)
+            why = self._verdict(one, verdict, told, patience, tick)
             soft = (told.slowness or 0.0) >= self.config.slow_ratio or told.failing(self.config.errors)
-            looks += soft and not said[name].stuck
+            looks += soft and not verdict.stuck
             if why is not None:
                 own = why in (Why.STUCK_REPLICA, Why.FAULTY_REPLICA, Why.RESTARTED)
                 bad.append((not own, -max(told.slowness or 0.0, told.errors or 0.0), name, why))

@@ -19,6 +19,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import NamedTuple
 
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
@@ -42,8 +43,7 @@ OLD = 10.0  # times its slow start that a process must have lived to be no newco
 SIMILAR = 0.35  # share by which batches may differ where there is no model
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One replica: `since` when it was first seen, or was started if it was there at the start, unix seconds, where
     that is told; and its smoothed ln(pace / median), None before there is one."""
 
