@@ -34,7 +34,8 @@ local function weigh(server, share)
     return
   end
   server:set_weight(share .. "%")
-  if server:is_draining() then  -- and not in somebody's maintenance, which is not ours to end
+  local draining = server:is_draining()
+  if draining == true or draining == 1 then  -- and not in somebody's maintenance, which is not ours to end
     server:set_ready()
   end
 end
