@@ -189,7 +189,7 @@ class _Messages:
         return made
 
     def _endpoints(self, body: Mapping[str, Any]) -> Any:
-        """What ``ParseDict`` makes of it, thirty times as fast, for there may be thousands; some numbers are messages."""
+        """What ``ParseDict`` makes of it, thirty times as fast: there may be thousands. Some numbers are messages."""
         groups = [
             {"lb_endpoints": [_number(row, "load_balancing_weight") for row in group["lb_endpoints"]]}
             for group in body["endpoints"]
