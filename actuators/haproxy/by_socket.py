@@ -9,7 +9,7 @@ from actuators.haproxy.cli import Cli, Lost, NotReached
 from actuators.haproxy.common import Told, found, problems
 from actuators.haproxy.config import HAProxyConfig, address
 from actuators.haproxy.look import Garbled, View, look
-from actuators.haproxy.names import Names, rest
+from actuators.haproxy.names import SHARES, Names, rest
 from actuators.haproxy.orders import Orders, commands, orders
 from actuators.haproxy.told import Reader
 from actuators.memory import Memory
@@ -54,7 +54,9 @@ class BySocket:
             self._memory.settled(target, value)  # it ended in time, by HAProxy's own hand
             del self._until[target]
         self._memory.saw(target, value, now, "by HAProxy's socket", drift)
-        return self._memory.state(target, value, now)
+        server = self._names.server(target, view) if target.lever in SHARES else None
+        owner = "maintenance in HAProxy" if server is not None and server.maintained else ""
+        return self._memory.state(target, value, now, owner=owner)
 
     def _drift(self, view: View) -> Drift:
         """What another value than the last would mean in this look."""

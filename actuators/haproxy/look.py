@@ -38,6 +38,11 @@ class Server:
         return bool(self.admin & (_MAINTENANCE | _DRAIN))
 
     @property
+    def maintained(self) -> bool:
+        """Whether somebody, the configuration or a name service has it in maintenance; Governor only drains."""
+        return bool(self.admin & _MAINTENANCE)
+
+    @property
     def share(self) -> float:
         if self.out or self.initial == 0:
             return 0.0

@@ -60,6 +60,8 @@ def _refusal(decision: Decision, reader: Reader, view: View) -> str:
             server = reader.found(target, view)
             if server.agent and reader.names.config.mode == "socket":
                 return f"server {backend_of(server)} has an agent-check, which would undo it; use mode: agent for it"
+            if server.maintained:
+                return f"server {backend_of(server)} is in maintenance, which is for whoever began it to end"
             if not server.agent and reader.names.config.mode == "agent":
                 return f"server {backend_of(server)} has no agent-check, and asks nobody; see the page of HAProxy"
         elif target.lever is Lever.ADMISSION and not view.of(reader.names.pool(target).backend):

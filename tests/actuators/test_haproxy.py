@@ -425,10 +425,25 @@ def test_a_foreign_writer_is_yielded_to_and_not_fought(proxy: Proxy) -> None:
     proxy.cli("set server chat/r1 state maint")  # somebody mends the machine
     states = one.read([R1, B1], NOW + 15)
     assert (states[R1].accepted, states[R1].drift) == (0.0, Drift.FOREIGN)
-    assert (states[B1].accepted, states[B1].foreign_writer) == (1.0, "")
+    assert states[B1].accepted == 1.0
     (applied,) = one.apply([decide(R1, 0.8, 0.9)], NOW + 15)  # decided before it was seen
     assert proxy.share("chat/r1") == 0.0
     assert (applied.outcome, "was changed" in applied.detail) == (Outcome.FAILED, True)
+
+
+def test_maintenance_is_ended_by_whoever_began_it_however_long_it_takes(proxy: Proxy) -> None:
+    one = hands(proxy)
+    one.read([R1, B1], NOW)
+    done(one, decide(R1, 1, 0.8))
+    proxy.cli("set server chat/r1 state maint")
+    one.read([R1, B1], NOW + 15)
+    states = one.read([R1, B1, R2], NOW + 9000)
+    assert [states[t].foreign_writer for t in (R1, B1, R2)] == ["maintenance in HAProxy"] * 2 + [""]
+    applied = one.apply([decide(R1, 0, 1), decide(R2, 1, 0.5)], NOW + 9000)
+    assert outcomes(applied) == {R1: Outcome.REFUSED, R2: Outcome.DONE}
+    assert proxy.share("chat/r1") == 0.0
+    proxy.cli("set server chat/r1 state ready")
+    assert one.read([R1], NOW + 9015)[R1].accepted == 0.8
 
 
 def test_a_breaker_that_moves_does_not_take_a_foreign_weight_back(proxy: Proxy) -> None:
