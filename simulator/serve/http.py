@@ -64,6 +64,7 @@ class FleetServer:
         self._visits = _Visits()
         self._pulse = asyncio.Event()
         self._opening = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
         for front in twin.fleet.fronts.values():
             front.gateway.clock = time.perf_counter  # measures decisions, decides nothing
         self._written: dict[str, float] = {}  # by pool: the newest order that was taken, unix seconds of its sender
@@ -92,7 +93,8 @@ class FleetServer:
                 await asyncio.sleep(PACE)
         finally:
             # Open streams get no more tokens, and are cut off after the time-out of their port.
-            await asyncio.gather(own.cleanup(), *(port.runner.cleanup() for port in self._ports.values()))
+            ports = (port.runner.cleanup() for port in self._ports.values())
+            await asyncio.gather(own.cleanup(), *ports, *self._closing)
 
     def _now(self) -> float:
         """Let time pass until the present."""
@@ -127,6 +129,15 @@ class FleetServer:
                     raise
         raise InputError(f"there is no free port in the {FARTHEST} above {self._port}; choose another --port")
 
+    async def _close(self, runner: web.AppRunner) -> None:
+        """Nobody connects any more. Streams that were cut off get to know with the next pulse, so waiting for them here
+        would hold up all others."""
+        for site in list(runner.sites):
+            await site.stop()
+        task = asyncio.create_task(runner.cleanup())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
     async def _follow(self) -> None:
         """Open and close ports as processes begin and end."""
         async with self._opening:
@@ -140,7 +151,7 @@ class FleetServer:
             if server.engine is not None
         }
         for name in [name for name in self._ports if name not in serving]:
-            await self._ports.pop(name).runner.cleanup()
+            await self._close(self._ports.pop(name).runner)
         for name, server in serving.items():
             if name not in self._ports:
                 self._ports[name] = await self._open_next(server)

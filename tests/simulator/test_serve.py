@@ -1,5 +1,6 @@
 """`governor serve-fleet` as users run it: real HTTP, a real Prometheus that scrapes it, a real webhook actuator."""
 
+import http.client
 import json
 import os
 import signal
@@ -249,6 +250,24 @@ def test_a_replica_that_drains_gets_requests_that_will_be_cut_off(tmp_path: Path
         targets = [one for one in json.loads(served.get("/targets")) if one["labels"]["job"] == "chat"]
         assert len(targets) == 2  # what it still does is still measured
         assert b"" == served.get("/health", 1) == served.get("/health", 2)
+
+
+def test_a_replica_that_dies_holds_up_the_streams_of_all_others(tmp_path: Path) -> None:
+    """They stood still for as long as a port that closes waits for its own streams, a second."""
+    file = tmp_path / "served.yaml"
+    crash = "  disturbances: [{kind: crash, at: 3s, pool: chat, replica: 1}]\ntraffic:"
+    file.write_text(SCENARIO.replace("traffic:", crash, 1), encoding="utf-8")
+    body = json.dumps({"prompt": "x", "max_tokens": 500, "stream": True}).encode()
+    with ExitStack() as streams:
+        process = streams.enter_context(serving(file, free_ports(), "--no-traffic"))
+        assert process.stdout is not None
+        first = int(process.stdout.readline().split("http://127.0.0.1:")[1].split("/")[0]) + 1
+        ask = [urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", body) for port in (first, first + 1)]
+        survivor, victim = [streams.enter_context(urllib.request.urlopen(one, timeout=20)) for one in ask]
+        came = [time.monotonic() for line in survivor if line.startswith(b'data: {"')]
+        with pytest.raises((ConnectionError, http.client.IncompleteRead)):
+            victim.read()
+    assert max(later - sooner for sooner, later in pairwise(came)) < 0.9
 
 
 def test_a_port_that_is_taken_is_said_with_its_mend(quiet: Served, tmp_path: Path) -> None:
