@@ -3,6 +3,7 @@ breaks."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from actuators.dynamo import Dynamo, DynamoConfig, DynamoPool
 from actuators.dynamo.formula import NO_LIMIT, Card, requests, threshold
-from controller.config import load
+from controller.config import ConfigError, load
 from controller.core.model import Decision, Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
@@ -325,3 +326,13 @@ def test_an_unusable_config_is_refused_before_it_matters(config: dict[str, Any],
 
 def test_the_example_is_a_config_that_is_accepted() -> None:
     assert load(SHIPPED / "governor.yaml").pools["chat"].levers[Lever.ADMISSION].setpoints == ("concurrency",)
+
+
+def test_a_limit_that_would_stay_when_every_governor_is_dead_must_be_meant(tmp_path: Path) -> None:
+    file = tmp_path / "governor.yaml"
+    text = (SHIPPED / "governor.yaml").read_text().replace("admission:\n", "admission:\n        mode: auto\n")
+    file.write_text(text)
+    load(file)
+    file.write_text(text.replace("fail_static: true", "fail_static: false"))
+    with pytest.raises(ConfigError, match="stay as it is when every Governor is dead"):
+        load(file)

@@ -11,7 +11,7 @@ import yaml
 from actuators.endpoints import InFile, Inline
 from actuators.router import Router, RouterConfig, RouterPool
 from actuators.router.workers import Garbled, address, workers
-from controller.config import load
+from controller.config import ConfigError, load
 from controller.core.model import Applied, Drift, Lever, Outcome, Target
 from controller.core.params import SecretRef
 from controller.core.ports import Binding
@@ -33,6 +33,23 @@ def real(request: pytest.FixtureRequest) -> Iterator[RealRouter]:
     one.reset()
     yield one
     one.reset()
+
+
+@pytest.fixture(scope="module")
+def second() -> Iterator[RealRouter]:
+    """A second sglang-router in front of the same engines."""
+    first = shared("sglang")
+    with router("sglang", first.folder, first.engines, first.engines) as one:
+        yield one
+
+
+@pytest.fixture
+def pair(second: RealRouter) -> Iterator[tuple[RealRouter, RealRouter]]:
+    both = shared("sglang"), second
+    for one in both:
+        one.reset()
+    yield both
+    both[0].reset()
 
 
 @pytest.fixture
@@ -158,6 +175,39 @@ def test_what_sglang_knows_of_a_worker_is_there_again_when_it_comes_back() -> No
     done(one, decide(first, 0, 1))
     row = real.rows()[called(real.engines[0])]
     assert (row["priority"], row["cost"]) == (70, 2.5)
+    real.put(real.engines[0], inside=False)
+    real.reset()
+
+
+def test_a_worker_comes_back_as_the_kind_that_it_was_with_its_bootstrap_port(tmp_path: Path) -> None:
+    with upstreams(3) as engines:
+        real = RealRouter("sglang", tmp_path, engines, engines)
+        flags = [f"--prefill {place(engine)} {port}" for engine, port in zip(engines[:2], (8998, 8999), strict=True)]
+        real.more = ["--pd-disaggregation", *" ".join(flags).split(), "--decode", place(engines[2])]
+        try:
+            real.start()
+            one, (prefill, other, decode) = hands(real), targets(real)
+            done(one, decide(prefill, 1, 0))
+            done(one, decide(prefill, 0, 1))
+            row = real.rows()[prefill.member]
+            assert (row["worker_type"], row["bootstrap_port"]) == ("prefill", 8998)
+            (applied,) = one.apply([decide(decode, 1, 0)], NOW)  # the only one that answers
+            assert (applied.outcome, "no healthy worker" in applied.detail) == (Outcome.FAILED, True)
+            done(one, decide(other, 1, 0))
+        finally:
+            real.stop()
+
+
+def test_a_worker_that_wants_a_key_gets_it_when_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKER_KEY", "of-the-worker")
+    real = shared("sglang")
+    real.reset()
+    one, (a, b, c) = hands(real, worker_key=SecretRef(env="WORKER_KEY")), targets(real)
+    done(one, decide(a, 1, 0))
+    done(one, decide(a, 0, 1))
+    done(one, decide(b, 1, 0), decide(c, 1, 0))
+    assert real.traffic(3) == {0: 3}
+    assert real.engines[0].asked_with == "Bearer of-the-worker"
     real.put(real.engines[0], inside=False)
     real.reset()
 
@@ -311,36 +361,32 @@ def test_half_of_the_routers_is_no_success_and_is_mended(real: RealRouter, wire:
     done(one, decide(first, 1, 0))
 
 
-def test_a_second_router_that_is_another_is_told_too() -> None:
-    one_real = shared("sglang")
-    one_real.reset()
-    with router("sglang", one_real.folder, one_real.engines, one_real.engines) as other:
-        first = targets(one_real)[0]
-        one = hands(one_real, one_real.url, other.url)
-        done(one, decide(first, 1, 0))
-        assert called(one_real.engines[0]) not in one_real.members() | other.members()
-        other.put(one_real.engines[0], inside=True)  # half by somebody else's hand
-        state = one.read([first], NOW + 5)[first]
-        assert (state.accepted, state.drift) == (1.0, Drift.FOREIGN)
-        other.put(one_real.engines[0], inside=False)
-        assert one.read([first], NOW + 20)[first].accepted == 0.0
-        other.restart()
-        state = one.read([first], NOW + 2000)[first]
-        assert (state.accepted, state.drift) == (1.0, Drift.RESTARTED)
-        done(one, decide(first, 1, 0))
-        assert called(one_real.engines[0]) not in one_real.members() | other.members()
+def test_a_second_router_that_is_another_is_told_too(pair: tuple[RealRouter, RealRouter]) -> None:
+    real, other = pair
+    first = targets(real)[0]
+    one = hands(real, real.url, other.url)
+    done(one, decide(first, 1, 0))
+    assert called(real.engines[0]) not in real.members() | other.members()
+    other.put(real.engines[0], inside=True)  # half by somebody else's hand
+    state = one.read([first], NOW + 5)[first]
+    assert (state.accepted, state.drift) == (1.0, Drift.FOREIGN)
+    other.put(real.engines[0], inside=False)
+    assert one.read([first], NOW + 20)[first].accepted == 0.0
+    other.restart()
+    state = one.read([first], NOW + 2000)[first]
+    assert (state.accepted, state.drift) == (1.0, Drift.RESTARTED)
+    done(one, decide(first, 1, 0))
+    assert called(real.engines[0]) not in real.members() | other.members()
 
 
-def test_a_router_that_was_cut_off_has_an_older_value_of_ours_and_no_foreign_one() -> None:
-    one_real = shared("sglang")
-    one_real.reset()
-    with (
-        router("sglang", one_real.folder, one_real.engines, one_real.engines) as other,
-        relay(int(other.url.rpartition(":")[2])) as wire,
-    ):
-        first, port = targets(one_real)[0], wire.to
-        one = hands(one_real, one_real.url, f"http://127.0.0.1:{wire.port}")
-        assert values(one, one_real) == [1, 1, 1]
+def test_a_router_that_was_cut_off_has_an_older_value_of_ours_and_no_foreign_one(
+    pair: tuple[RealRouter, RealRouter],
+) -> None:
+    real, other = pair
+    with relay(int(other.url.rpartition(":")[2])) as wire:
+        first, port = targets(real)[0], wire.to
+        one = hands(real, real.url, f"http://127.0.0.1:{wire.port}")
+        assert values(one, real) == [1, 1, 1]
         wire.to = 9
         decision = decide(first, 1, 0)
         assert one.apply([decision], NOW)[0].outcome is Outcome.UNKNOWN
@@ -350,8 +396,7 @@ def test_a_router_that_was_cut_off_has_an_older_value_of_ours_and_no_foreign_one
         state = one.read([first], NOW + 30)[first]
         assert (state.accepted, state.foreign_writer, state.drift) == (1.0, "", Drift.STALE)
         done(one, decision)
-        assert called(one_real.engines[0]) not in other.members()
-    one_real.reset()
+        assert called(real.engines[0]) not in other.members()
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------
@@ -450,3 +495,20 @@ def test_an_unusable_config_is_refused_before_it_matters(
 def test_the_example_is_a_config_that_is_accepted() -> None:
     loaded = load(SHIPPED / "governor.yaml")
     assert loaded.pools["chat"].levers[Lever.BREAKER].quantum == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "mend"),
+    [
+        ("quantum: 1 ", "quantum: 0.05 ", "write quantum: 1"),
+        ("fail_static: true", "fail_static: false", "stay as it is when every Governor is dead"),
+    ],
+)
+def test_what_a_router_cannot_keep_is_refused_by_check(tmp_path: Path, written: str, instead: str, mend: str) -> None:
+    file = tmp_path / "governor.yaml"
+    text = (SHIPPED / "governor.yaml").read_text().replace("breaker:\n", "breaker:\n        mode: auto\n")
+    file.write_text(text)
+    load(file)
+    file.write_text(text.replace(written, instead))
+    with pytest.raises(ConfigError, match=mend):
+        load(file)

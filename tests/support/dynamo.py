@@ -1,7 +1,6 @@
 """Dynamo's frontend with mock workers on loopback: a real router with simulated engines, one for each model."""
 
 import atexit
-import os
 import signal
 import subprocess
 import tempfile
@@ -32,8 +31,9 @@ class Cell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # The link and not what it leads to: an interpreter knows its packages by where it lies.
-        self.python = os.readlink(program("dynamo-python"))
+        found = Path(program("dynamo-python"))
+        # One step of the link and no more: an interpreter knows its packages by where it lies.
+        self.python = str(found.readlink() if found.is_symlink() else found)
         self._model = environment.model(folder / "model")
         self._ports = free_ports()
         self._processes: list[subprocess.Popen[bytes]] = []

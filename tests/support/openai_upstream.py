@@ -12,7 +12,8 @@ from typing import Any
 
 @dataclass
 class Upstream:
-    """One engine. `served` counts answers; while `gate` is not set, requests wait; `status` fails them."""
+    """One engine. `served` counts answers; while `gate` is not set, requests wait; `status` fails them. `asked_with`
+    is the key of the last one."""
 
     port: int = 0
     served: int = 0
@@ -21,6 +22,7 @@ class Upstream:
     completion_tokens: int = 10
     status: int = 200
     health: int = 200
+    asked_with: str = ""
     gate: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -57,6 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         end = self.upstream
+        end.asked_with = self.headers.get("Authorization", "")
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with end.lock:
             end.inflight += 1

@@ -30,6 +30,7 @@ class RealRouter:
     def __init__(self, make: str, folder: Path, engines: Sequence[Upstream], flags: Sequence[Upstream]) -> None:
         self.make, self.folder, self.engines, self.flags = make, folder, list(engines), list(flags)
         self.keyed = False
+        self.more: Sequence[str] = ()  # flags beside those of the example
         self.url = self.metrics = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._session = requests.Session()
@@ -51,7 +52,10 @@ class RealRouter:
         path = os.pathsep.join([str(Path(program(f"{self.make}-router")).parent), os.environ.get("PATH", "")])
         with (self.folder / f"{self.make}.log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["/bin/bash", str(script), "--worker-startup-check-interval=1", "--worker-startup-timeout-secs=2"],
+                [
+                    "/bin/bash", str(script), "--worker-startup-check-interval=1", "--worker-startup-timeout-secs=1",
+                    *self.more,
+                ],
                 env={"PATH": path, "HOME": str(self.folder), **places}, stdout=log, stderr=log, cwd=self.folder,
             )  # fmt: skip
         until(self._stands, 20.0)
