@@ -159,6 +159,9 @@ class Envoy:
         book = before.having({d.target: _entry(d, now) for d in decisions})
         applied = self._out_of_reach(publisher, book, decisions)
         left = [d for d in decisions if d.target not in applied]
+        for decision in decisions:
+            if decision.target in applied:
+                self._memory.sent(decision.target, wanted(decision), applied[decision.target].outcome, now)
         if left:
             publisher.want(before.having({d.target: _entry(d, now) for d in left}))
             self._take_over({carrier(self._config, d.target) for d in left})

@@ -259,6 +259,17 @@ def test_an_edit_of_one_bucket_gives_others_one_fill_interval_at_most(stand: Sta
         assert got <= 1 + math.ceil(time.monotonic() - began)
 
 
+def test_renewing_a_cap_at_every_tick_fills_no_bucket(stand: Stand) -> None:
+    """Else a tenant would get a bucket for nothing with each of them."""
+    stand.done((ACME, 100.0), lasting=30.0)
+    stand.running.traffic(20, at_once=1, x_tenant="acme")
+    began, got = time.monotonic(), 0
+    for number in range(20):
+        stand.done((ACME, 100.0), lasting=30.0 + number)
+        got += 5 - stand.running.traffic(5, at_once=1, x_tenant="acme")["429"]
+    assert got <= math.ceil(time.monotonic() - began)
+
+
 def test_a_cap_of_nothing_leaves_next_to_nothing(stand: Stand) -> None:
     stand.done((ACME, 0.0))
     assert stand.running.traffic(50, at_once=1, x_tenant="acme")["429"] >= 49
