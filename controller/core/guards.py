@@ -215,9 +215,9 @@ _OTHERS: tuple[Guard, ...] = (not_due, protect_only, evidence, stabilise, damped
 _UNDO: tuple[Guard, ...] = (protect_only, evidence, *_PACE)
 
 
-def remember(case: Case, sought: float) -> GuardState:
-    """Next state after deciding: what was sought, when a slow lever is due again, and of capacity since when some is
-    missing or out."""
+def remember(case: Case, sought: float | None) -> GuardState:
+    """Next state after deciding: what was sought (None: only a bound was asked for), when a slow lever is due again,
+    and of capacity since when some is missing or out."""
     common, before, at = case.common, case.state, case.common.tick.at
     short = (before.short_since or at) if case.short() is not None else None
     out = (before.out_since or at) if common.out else None
@@ -225,11 +225,15 @@ def remember(case: Case, sought: float) -> GuardState:
 
 
 def remembered(
-    common: Common, before: GuardState, changes: Pairs, value: float, sought: float, short: float | None = None,
-    out: float | None = None,
+    common: Common, before: GuardState, changes: Pairs, value: float, sought: float | None,
+    short: float | None = None, out: float | None = None,
 ) -> GuardState:  # fmt: skip
     """The same of a target that needs no case: nothing of it moves."""
     at, every = common.tick.at, common.rules.every
     due = at + every if every and at >= before.due - 1e-6 else before.due
-    wishes = (*since(before.wishes, common.stable_since), (at, sought))
+    wishes = since(before.wishes, common.stable_since)
+    # Who is in doubt asks for no less than there is, and that is no wish: one partial scrape in three minutes would
+    # keep a pool at its size for good. A doubt as long as the memory begins it anew.
+    if sought is not None or all(wish == value for _, wish in wishes):
+        wishes = (*wishes, (at, value if sought is None else sought))
     return GuardState(wishes, changes, (at, value), due, short, out)

@@ -113,14 +113,15 @@ class Rung:
         value = current if merged.value is None else merged.value
         moved = changes(before, rules.memory, current, now)
         why, steps = merged.why, _NO_STEPS
+        doubts = value == current and _only_bounds(proposals)
         if value == current and not self._looks:
-            after = guards.remembered(common, before, moved, current, value)
+            after = guards.remembered(common, before, moved, current, None if doubts else value)
         else:
             case = Case(common, owner, before, moved, current, target.member)
             value, steps, sought = self._guarded(target, case, merged, value)
             if steps:
                 why = steps[-1].why
-            after = guards.remember(case, sought)
+            after = guards.remember(case, None if doubts else sought)
         if self.broken:
             steps = (Step("policy", current, current, Why.POLICY_ERROR, self.broken), *steps)
         if rules.lever in PER_REPLICA:  # what they share comes before the bounds
@@ -206,6 +207,11 @@ def without_effect(decision: Decision, lever: LeverRules) -> Decision:
         return decision
     step = Step("effect", decision.final, decision.final, Why.NO_EFFECT)
     return replace(decision, steps=(*decision.steps, step))
+
+
+def _only_bounds(proposals: Sequence[Proposal]) -> bool:
+    """Whether somebody says how far the value may go, and nobody where it should be."""
+    return bool(proposals) and all(one.ask is Ask.AT_LEAST or one.ask is Ask.AT_MOST for one in proposals)
 
 
 def _sane(proposal: Proposal) -> bool:
