@@ -7,7 +7,7 @@ REHEARSAL := build/rehearsal-report.html
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo rehearse test lint style types arrows format bench bench-control evidence fidelity wheel lock clean
+.PHONY: help setup demo rehearse test end-to-end lint style types arrows format bench bench-control evidence fidelity wheel lock clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -30,6 +30,10 @@ rehearse: $(READY) ## what Governor would have done on a real vLLM recording, wi
 
 test: $(READY) ## run the tests (ARGS="-k name" for some), with the real programs where they can be had
 	@tools=$$(scripts/real-programs.sh); PATH="$$PATH:$$tools" $(PY) -m pytest $(ARGS)
+
+end-to-end: $(READY) ## a slow replica, a flash and a killed Governor, with real Envoy and Prometheus (docs/end-to-end.md)
+	@tools=$$(scripts/real-programs.sh prometheus envoy); PATH="$$PATH:$$tools" $(PY) -m pytest -q tests/end_to_end
+	@cat build/end-to-end.md
 
 lint: style types arrows ## style, types, and the arrows between the rooms (-k to see all that is wrong)
 

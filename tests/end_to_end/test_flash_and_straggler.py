@@ -99,8 +99,8 @@ def a_slow_replica_goes_out_and_comes_back(story: Story) -> None:
 
 
 def slow_at(story: Story) -> float:
-    """When the fleet's clock is at 22 s, on the clients' clock."""
-    return story.site.heard(story.site.since + 22.0, story.clients.begun)
+    """When the fleet's clock is at 18 s, on the clients' clock."""
+    return story.site.heard(story.site.since + 18.0, story.clients.begun)
 
 
 def a_flash_is_bridged_and_released(story: Story) -> None:
@@ -171,7 +171,7 @@ def another_takes_over(story: Story) -> None:
     before = story.desk.values[-1]
     with story.steered.governor():
         soon(lambda: story.site.limit() is not None, "the new Governor steers", 30, story.known)
-        soon(lambda: story.steered.page()["last_tick"]["number"] >= 8, "it ticks", 30, story.known)
+        soon(lambda: story.steered.page()["last_tick"]["number"] >= 5, "it ticks", 30, story.known)
     assert story.desk.talk[talk] == "GET", "it asks before it orders"
     values = [before, *story.desk.values[orders:]]
     assert all(one != other for one, other in pairwise(values)), f"sent twice: {values}"
