@@ -80,7 +80,7 @@ def _any_of(scope: tuple[str, Lever]) -> Target:
 def _page(config: EnvoyConfig, admin: Admin) -> Iterator[Finding]:
     try:
         yield from _overrides(config, admin)
-        yield from _rivals(config, admin)
+        yield from _balancers(config, admin)
         stats = admin.stats("update_rejected")
     except AdminError as error:
         yield Finding("warning", admin.url, f"its admin page cannot be read: {error}")
@@ -108,10 +108,13 @@ def _overrides(config: EnvoyConfig, admin: Admin) -> Iterator[Finding]:
             yield Finding("error", admin.url, text)
 
 
-def _rivals(config: EnvoyConfig, admin: Admin) -> Iterator[Finding]:
-    """Envoy can set weights itself from load reports of the replicas; two hands on one dial swing."""
+def _balancers(config: EnvoyConfig, admin: Admin) -> Iterator[Finding]:
+    """Envoy can set weights itself from load reports of the replicas, and two hands on one dial swing; other balancers
+    look at no weights."""
     told = {pool.told for pool in config.pools.values()}
     for cluster in admin.definitions():
-        text = str(cluster.get("load_balancing_policy", ""))
-        if cluster.get("name") in told and _RIVAL in text:
-            yield Finding("error", str(cluster["name"]), f"its policy {_RIVAL} sets weights too; use one of the two")
+        name, kind = str(cluster.get("name")), str(cluster.get("lb_policy", "ROUND_ROBIN"))
+        if name in told and _RIVAL in str(cluster.get("load_balancing_policy", "")):
+            yield Finding("error", name, f"its policy {_RIVAL} sets weights too; use one of the two")
+        elif name in told and kind == "RANDOM":
+            yield Finding("error", name, "lb_policy RANDOM looks at no weights; use ROUND_ROBIN or LEAST_REQUEST")

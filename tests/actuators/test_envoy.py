@@ -485,6 +485,27 @@ def test_a_value_on_an_admin_page_is_a_foreign_one_and_is_told_of(stand: Stand) 
         stand.running.get(f"/runtime_modify?{KEY}=", "POST")
 
 
+def test_weights_hold_for_the_least_loaded_and_not_at_random_which_the_doctor_tells(
+    stand: Stand, tmp_path: Path
+) -> None:
+    stand.running.stop()
+    for number, (policy, share) in enumerate({"LEAST_REQUEST": 0.2, "RANDOM": 1 / 3}.items()):
+
+        def change(body: dict[str, Any], policy: str = policy) -> None:
+            clusters = {one["name"]: one for one in body["static_resources"]["clusters"]}
+            clusters["chat-steered"]["lb_policy"] = policy
+
+        text = text_of(stand.behind, stand.cable, f"edge-{policy}", change)
+        with envoy(tmp_path, text, number) as running:
+            governor = stand.governor(admin=(running.url,))
+            stand.connected()
+            stand.done((WEIGHTS["r1"], 0.5))
+            found = running.traffic(5000)["r1"] / 5000
+            assert found == pytest.approx(share, abs=3 * math.sqrt(share * (1 - share) / 5000))
+            told = [one for one in governor.diagnose(0.0) if "looks at no weights" in one.text]
+            assert len(told) == (policy == "RANDOM")
+
+
 def with_faults(body: dict[str, Any]) -> None:
     """What a stranger's bootstrap may have: another hand on the weights, a shared stream, a layer that is not there."""
     kind = "envoy.load_balancing_policies.client_side_weighted_round_robin"
@@ -501,7 +522,7 @@ def test_the_doctor_finds_what_is_wrong_on_envoys_side(stand: Stand, tmp_path: P
     text = text_of(stand.behind, stand.cable, "edge-4", with_faults)
     with envoy(tmp_path, text, 4) as running:
         governor = stand.governor(admin=(running.url,))
-        until(lambda: not governor.read([GATE], stand.now)[GATE].error, "it is connected")
+        stand.reconnected([GATE, ACME, WEIGHTS["r1"]])
         running.get(f"/runtime_modify?{KEY}=6", "POST")
         found = [f"{one.level}: {one.subject}: {one.text}" for one in governor.diagnose(0.0)]
     assert any("edge-4: does not ask for governor-downgrade" in one for one in found), found
