@@ -108,6 +108,12 @@ class EnvoyConfig:
         ge=0,
     )
     refresh: float = param("Time between looks at where replicas listen.", 5.0, unit=Unit.DURATION, gt=0)
+    lease: float = param(
+        "gRPC: how long Envoys keep a list of replicas that no Governor renews; then the fallback serves.",
+        60.0,
+        unit=Unit.DURATION,
+        ge=1,
+    )
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from actuators.endpoints import Endpoint, Endpoints, is_ip
 from actuators.envoy.book import Book
-from actuators.envoy.config import EnvoyConfig
+from actuators.envoy.config import EnvoyConfig, Grpc
 from actuators.envoy.resources import Key, Resource, Scene, all_of
 from actuators.envoy.transport import Transport
 
@@ -25,6 +25,8 @@ class Publisher:
             if pool.endpoints is not None
         }
         self._book = book
+        self._mortal = isinstance(config.transport, Grpc)  # a file would be written anew for every renewal
+        self._lease = time.monotonic() + config.lease
         self._told: dict[Key, Resource] = {}
         self._look = threading.Event()
         self._ended = False
@@ -44,7 +46,7 @@ class Publisher:
     def scene(self) -> Scene:
         """What the resources depend on now."""
         known = {pool: _usable(origin.known) for pool, origin in self._origins.items()}
-        return Scene(self.book, known, self._transport.envoys())
+        return Scene(self.book, known, self._transport.envoys(), self._lease if self._mortal else None)
 
     def keys(self) -> set[Key]:
         """The resources that there are."""
@@ -108,15 +110,23 @@ class Publisher:
         if self._thread is not None:
             self._thread.join()
 
+    def _renew(self) -> None:
+        """Replicas come and go when Governor is dead as well: its list of them must not outlive it for long, even where
+        all have their full share. Renewed by the thread alone, so that a read finds it acknowledged."""
+        now = time.monotonic()
+        if self._lease - now < self._config.lease * 2 / 3:
+            self._lease = now + self._config.lease
+
     def _watch(self) -> None:
         while True:
             end = self._book.next_end()
-            wait = self._config.refresh if end is None else min(self._config.refresh, max(0.0, end - time.monotonic()))
-            self._look.wait(wait)
+            longest = min(self._config.refresh, self._config.lease / 6)
+            self._look.wait(longest if end is None else min(longest, max(0.0, end - time.monotonic())))
             self._look.clear()
             if self._ended:
                 return
             try:
+                self._renew()
                 self.refresh()
             except Exception as error:  # noqa: BLE001 - whatever an origin's client raises, the next look may be better
                 self.problem = f"{type(error).__name__}: {error}"

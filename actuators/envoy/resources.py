@@ -60,6 +60,7 @@ class Scene:
     book: Book
     endpoints: Mapping[str, Sequence[Endpoint]]
     envoys: int = 1
+    lease: float | None = None  # when the list of replicas is dropped where nobody renews it, on the monotonic clock
 
 
 def all_of(config: EnvoyConfig, scene: Scene) -> dict[Key, Resource]:
@@ -109,7 +110,8 @@ def _endpoints(config: EnvoyConfig, scene: Scene) -> list[Resource]:
         endpoints = scene.endpoints.get(name, ())
         if not endpoints:
             continue  # never an empty list: an Envoy that waits for its first one goes to its fallback
-        until = scene.book.ends(name, Lever.WEIGHT, Lever.BREAKER) if pool.fallback else None
+        ends = (scene.book.ends(name, Lever.WEIGHT, Lever.BREAKER), scene.lease)
+        until = min((end for end in ends if end is not None), default=None) if pool.fallback else None
         rows = [_row(one, weight) for one, weight in rotation(scene.book, name, endpoints)]
         body: dict[str, Any] = {"cluster_name": pool.told, "endpoints": [{"lb_endpoints": rows}]}
         if pool.fallback:

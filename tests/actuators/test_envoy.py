@@ -579,6 +579,25 @@ def test_when_every_governor_dies_in_mid_flash_all_is_neutral_again_in_time(stan
     assert stand.running.process.poll() is None
 
 
+def test_replicas_that_come_after_the_last_governor_died_never_serve(stand: Stand) -> None:
+    """All weights are neutral, so no value expires; the list of replicas that Governor told must, all the same."""
+    chat = replace(
+        stand.config.pools["chat"],
+        endpoints=Inline("inline", {name: stand.behind.addresses[name] for name in ("r1", "r2")}),
+    )
+    stand.governor(pools={**stand.config.pools, "chat": chat}, lease=1.5)
+    stand.reconnected([WEIGHTS["r1"]])
+    stand.actuator.read([WEIGHTS["r1"]], stand.now + 1)  # another tick: what the one before told is replaced
+    until(lambda: stand.running.traffic(30)["r3"] == 0, "Envoy has the list")
+    alive = time.monotonic() + 3  # two leases: a living Governor renews it
+    while time.monotonic() < alive:
+        assert stand.running.traffic(10)["r3"] == 0
+        threading.Event().wait(0.05)
+    stand.actuator.close()
+    until(lambda: stand.running.traffic(3)["r3"] == 1, "the fallback serves", 3)
+    assert shares(stand.running.traffic(300)) == pytest.approx(EVEN, abs=0.01)
+
+
 def test_what_is_renewed_does_not_expire_and_what_is_not_is_dropped_by_a_living_governor_too(stand: Stand) -> None:
     for _ in range(4):
         stand.done((BREAKERS["r1"], 0.0), lasting=0.6)
