@@ -60,6 +60,7 @@ STUCK = 15.0  # seconds without a move that are no long prompt any more, however
 ROUGH = 120.0  # seconds over which it is averaged how often healthy replicas look slow
 CHANCE = 1e-6  # of a run of slow judgements that may still be chance
 SILENT_SLOW = 45.0  # seconds after which a probe that got no request is given more, of a replica that was only slow
+FEW = 300.0  # seconds after which the few requests of a quiet pool are enough: errors would have shown in them
 TRIED = 2.5  # seconds of its own data by which one that is not in full rotation is judged
 ENOUGH = 20.0  # gaps between tokens of one that is out by which it may be let back
 
@@ -206,7 +207,8 @@ class Breaker:
         if slowness is not None and slowness >= (self.config.slow_ratio if one.phase is Phase.RAMP else least):
             return self._open(name, one, Why.SLOW_REPLICA, now, most)
         # Of what it went out for it has to be free: answers without an error are no sign that a GPU has cooled.
-        answered = told.ended >= 3 and not told.failing(self.config.errors, 0.5, least=3.0)
+        few = 1.0 if now - one.since >= FEW else 3.0
+        answered = told.ended >= few and not told.failing(self.config.errors, 0.5, least=few)
         lasted, only_slow = now - one.since >= SILENT, one.cause is Why.SLOW_REPLICA
         quick = slowness is not None and (slowness < least or lasted)
         well = quick or (answered and lasted) if only_slow else answered or (quick and not self._failed(one))

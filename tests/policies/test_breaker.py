@@ -509,3 +509,13 @@ def test_replicas_that_went_out_together_do_not_come_back_together() -> None:
 def test_a_longest_time_that_is_shorter_than_the_first_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: is shorter than open_time"):
         Breaker(Breaker.Config(open_time=60.0, **{name: 30.0}))  # type: ignore[arg-type]
+
+
+def test_who_failed_comes_back_whole_also_in_a_quiet_night() -> None:
+    """With two requests in each window it stayed at a quarter for good, and the next failing one was left in."""
+    fleet = rotation(step=15.0)
+    fleet.until("r0", 0.0, 120.0, r0=FAILS)
+    rare = Seen(errors=0.0, ended=2.0, batch=10.0)
+    fleet.until("r0", 0.25, 600.0, r0=rare)
+    fleet.until("r0", 1.0, 420.0, r0=rare)
+    assert fleet.factors["r0"] == 1.0
