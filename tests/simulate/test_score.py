@@ -141,7 +141,8 @@ def test_a_starved_tenant_has_no_share_and_a_satisfied_one_is_not_in_it() -> Non
 
 def test_what_another_pool_serves_is_nobody_s_share_here() -> None:
     """A tenant that got all that its pool had left was told to have got seven tenths of its part: of two pools."""
-    own = [Try(i, 100 + i / 10, *("rejected", None, 0.0) if i % 2 else (), tenant="greedy") for i in range(40)]
+    own = [Try(i, 100 + i / 10, tenant="greedy") for i in range(0, 40, 2)]
+    own += [Try(i, 100 + i / 10, "rejected", None, 0.0, tenant="greedy") for i in range(1, 40, 2)]
     there = [Try(100 + i, 100 + i / 10, tenant="elsewhere", pool=1) for i in range(40)]
 
     assert scored(*own, *there).fairness == {"greedy": pytest.approx(1.0)}
