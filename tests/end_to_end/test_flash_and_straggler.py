@@ -88,7 +88,7 @@ def test_a_fleet_that_is_worse_off_with_governor_than_without(story: Story) -> N
 
 
 def a_slow_replica_goes_out_and_comes_back(story: Story) -> None:
-    slow = story.site.address(SLOW)
+    slow = story.site.addresses()[SLOW]
     story.begins("straggler")
     soon(lambda: story.site.shares()[slow] == 0, "the slow replica is out", 60, story.known)
     story.notes["slow replica out, s after it became slow"] = f"{story.clients.now - slow_at(story):.0f}"
@@ -161,6 +161,7 @@ def governor_is_killed_in_a_flash(story: Story, governor: Program) -> None:
     story.notes["Envoy neutral, s after kill -9"] = f"{took:.1f}"
     assert story.site.capacity()[0] == ordered
     soon(lambda: story.site.capacity()[1] == ordered, "what was ordered serves", 30)
+    soon(lambda: story.site.asked() >= set(story.site.addresses().values()), "and is asked", 10, story.site.asked)
     story.clients.crowd.rate = CALM
     cut = [one for one in story.clients.between(WITH, killed - 3, story.clients.now) if one.status not in (200, 503)]
     assert not cut, f"requests died with Governor: {cut}"

@@ -147,10 +147,10 @@ class Site:
         """Unix seconds on a clock that began at the monotonic time `begun`."""
         return at - time.time() + time.monotonic() - begun
 
-    def address(self, replica: str) -> str:
-        """Where a replica listens."""
+    def addresses(self) -> dict[str, str]:
+        """Where replicas listen, by name."""
         found: dict[str, str] = json.loads((self.folder / "endpoints.json").read_text())
-        return found[replica]
+        return found
 
     def capacity(self) -> tuple[int, int]:
         """Replicas that are wanted, and that serve."""
@@ -175,9 +175,21 @@ class Site:
             found[f"{address['address']}:{address['port_value']}"] = 0 if drained else host.get("weight", 0)
         return found
 
+    def asked(self) -> set[str]:
+        """The addresses that the fallback has sent requests to."""
+        page = json.loads(self.edge.get("/clusters?format=json"))
+        (cluster,) = [one for one in page["cluster_statuses"] if one["name"] == "chat-plain"]
+        found = set()
+        for host in cluster.get("host_statuses", ()):
+            address = host["address"]["socket_address"]
+            total = sum(int(one.get("value", 0)) for one in host["stats"] if one["name"] == "rq_total")
+            if total:
+                found.add(f"{address['address']}:{address['port_value']}")
+        return found
+
     def neutral(self) -> bool:
-        """Whether nothing that a Governor said is in force: no limit, and all that serve have equal shares."""
-        return self.limit() is None and len(set(self.shares().values())) <= 1
+        """Whether nothing that a Governor said is in force: no limit, and no list of replicas."""
+        return self.limit() is None and not self.shares()
 
 
 @contextmanager
