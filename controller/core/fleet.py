@@ -7,7 +7,7 @@ one whose target cannot be read is somewhere, and the shared limit must hold whe
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from controller.core.model import Decision, Lever, Step, Target
@@ -181,4 +181,4 @@ def _cut(decision: Decision, value: float, why: Why, detail: str) -> Decision:
     if decision.final == value:
         return decision
     step = Step("fleet", decision.final or 0.0, value, why, detail)
-    return replace(decision, final=value, why=why, steps=(*decision.steps, step))
+    return decision._replace(final=value, why=why, steps=(*decision.steps, step))

@@ -8,7 +8,6 @@ take out more than the cap, but not the last one.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from controller.core.model import Decision, Lever, Mode, Step, Target
 from controller.core.relief import OUT
@@ -80,7 +79,7 @@ def _best(decisions: Iterable[Decision]) -> list[Decision]:
 
 def _raised(decision: Decision, value: float, detail: str) -> Decision:
     step = Step("group", decision.final or 0.0, value, Why.EJECTION_CAP, detail)
-    return replace(decision, final=value, why=step.why, steps=(*decision.steps, step))
+    return decision._replace(final=value, why=step.why, steps=(*decision.steps, step))
 
 
 def _was_out(decision: Decision) -> bool:
@@ -93,4 +92,4 @@ def _in_rotation(decision: Decision, detail: str) -> Decision:
     if decision.final == current or decision.blocked:
         return decision
     step = Step("group", decision.final or 0.0, current, Why.EJECTION_CAP, detail)
-    return replace(decision, final=current, why=step.why, steps=(*decision.steps, step))
+    return decision._replace(final=current, why=step.why, steps=(*decision.steps, step))

@@ -15,7 +15,7 @@ that does not move by our hand, or cannot be read, is where it is.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from controller.core.fleet import budgets
 from controller.core.model import Decision, Lever, Step, Target
@@ -262,4 +262,4 @@ def _set(out: dict[Target, Decision], target: Target, value: float, detail: str,
     if decision.final == value or decision.final is None:
         return
     step = Step("joint", decision.final, value, why, detail)
-    out[target] = replace(decision, final=value, why=why, steps=(*decision.steps, step))
+    out[target] = decision._replace(final=value, why=why, steps=(*decision.steps, step))

@@ -201,8 +201,7 @@ class Step(NamedTuple):
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What becomes of one target this tick. `final` is None when its current value is unknown and nothing is asked.
     `send` says whether an actuator gets it; `mode` why not, where the mode is the reason."""
 
@@ -211,7 +210,7 @@ class Decision:
     final: float | None
     why: Why
     steps: tuple[Step, ...] = ()
-    evidence: Mapping[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, float] = _NO_EVIDENCE
     send: bool = False
     mode: Mode = Mode.AUTO
     until: float | None = None  # expiry that the target should enforce, unix seconds

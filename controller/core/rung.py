@@ -167,7 +167,7 @@ def bound(decision: Decision, lever: LeverRules) -> Decision:
     if decision.current is None or decision.final is None or decision.blocked or lever.mode == Mode.OFF:
         return decision
     final, why, steps = _bounded(lever, decision.current, decision.final, decision.why, decision.steps)
-    return decision if final == decision.final else replace(decision, final=final, why=why, steps=steps)
+    return decision if final == decision.final else decision._replace(final=final, why=why, steps=steps)
 
 
 def finish(decision: Decision, lever: LeverRules, now: float) -> Decision:
@@ -177,7 +177,7 @@ def finish(decision: Decision, lever: LeverRules, now: float) -> Decision:
     send, until = _sending(lever, decision.current, decision.final, now)
     if (send, until) == (decision.send, decision.until):
         return decision
-    return replace(decision, send=send, until=until)
+    return decision._replace(send=send, until=until)
 
 
 def _bounded(
@@ -206,7 +206,7 @@ def without_effect(decision: Decision, lever: LeverRules) -> Decision:
     if decision.final is None or decision.final == neutral(lever):
         return decision
     step = Step("effect", decision.final, decision.final, Why.NO_EFFECT)
-    return replace(decision, steps=(*decision.steps, step))
+    return decision._replace(steps=(*decision.steps, step))
 
 
 def _only_bounds(proposals: Sequence[Proposal]) -> bool:

@@ -91,7 +91,7 @@ class Stand:
 
 
 def lasts(decision: Decision, seconds: float | None) -> Decision:
-    return replace(decision, until=seconds)
+    return decision._replace(until=seconds)
 
 
 @pytest.fixture(scope="module")
@@ -310,7 +310,7 @@ def with_shedding(body: dict[str, Any]) -> None:
 def test_a_share_of_a_tenants_requests_is_refused_where_a_cap_is_kept_by_that(stand: Stand, tmp_path: Path) -> None:
     governor = stand.governor(caps="shed")
     stand.running.stop()  # else this one, which knows no such layer, would have to say yes as well
-    wish = replace(decide(ACME, NO_LIMIT, 700.0), evidence={"demand": 1000.0}, until=1.5)
+    wish = decide(ACME, NO_LIMIT, 700.0)._replace(evidence={"demand": 1000.0}, until=1.5)
     blind = decide(BETA, NO_LIMIT, 700.0)
     text = text_of(stand.behind, stand.cable, "edge-3", with_shedding)
     with envoy(tmp_path, text, 3) as running:

@@ -41,7 +41,7 @@ class Stand:
         return self.actuator
 
     def send(self, *wishes: tuple[Target, float], lasting: float | None = None) -> dict[Target, Applied]:
-        made = [replace(decide(target, None, value), until=lasting) for target, value in wishes]
+        made = [decide(target, None, value)._replace(until=lasting) for target, value in wishes]
         return {one.target: one for one in self.actuator.apply(made, 0.0)}
 
     def done(self, *wishes: tuple[Target, float], lasting: float | None = None) -> None:

@@ -288,7 +288,7 @@ def test_every_value_ends_in_time_when_every_governor_is_dead(proxy: Proxy) -> N
     one, ends = hands(proxy, expires=True), time.time() + 2
     values = [(R1, 1, 0.5), (B1, 1, 0.05), (B2, 1, 0), (GATE, NO_LIMIT, 9), (ACME, NO_LIMIT, 0), (SMALL, 0, 1)]
     lasting = decide(R1, 1, 0.5)
-    done(one, lasting, *(replace(decide(*value), until=ends) for value in values[1:]), now=time.time())
+    done(one, lasting, *(decide(*value)._replace(until=ends) for value in values[1:]), now=time.time())
     one.close()
     assert (proxy.share("chat/r1"), proxy.share("chat/r2"), proxy.limit("chat/r3")) == (0.05, 0.0, 9)
     assert proxy.traffic(5, x_tenant="acme") == {"429": 5}
@@ -306,7 +306,7 @@ def test_every_value_ends_in_time_when_every_governor_is_dead(proxy: Proxy) -> N
 def test_what_ended_in_time_is_no_foreign_write(proxy: Proxy) -> None:
     one, now = hands(proxy, expires=True), time.time()
     done(
-        one, replace(decide(B1, 1, 0.05), until=now + 0.5), replace(decide(ACME, NO_LIMIT, 9), until=now + 0.5), now=now
+        one, decide(B1, 1, 0.05)._replace(until=now + 0.5), decide(ACME, NO_LIMIT, 9)._replace(until=now + 0.5), now=now
     )
     until(lambda: proxy.share("chat/r1") == 1.0)
     states = one.read([B1, ACME], now + 2)
@@ -317,7 +317,7 @@ def test_what_ended_in_time_is_no_foreign_write(proxy: Proxy) -> None:
 
 def test_what_ends_in_time_ends_nobodys_maintenance(proxy: Proxy) -> None:
     one, now = hands(proxy, expires=True), time.time()
-    done(one, replace(decide(B1, 1, 0.25), until=now + 1), replace(decide(B2, 1, 0), until=now + 1), now=now)
+    done(one, decide(B1, 1, 0.25)._replace(until=now + 1), decide(B2, 1, 0)._replace(until=now + 1), now=now)
     proxy.cli("set server chat/r1 state maint")
     until(lambda: proxy.share("chat/r2") == 1.0 and "chat/breaker/r1" not in proxy.entries(), 10)
     assert proxy.share("chat/r1") == 0.0
@@ -325,8 +325,8 @@ def test_what_ends_in_time_ends_nobodys_maintenance(proxy: Proxy) -> None:
 
 def test_a_renewed_value_lasts(proxy: Proxy) -> None:
     one, now = hands(proxy, expires=True), time.time()
-    done(one, replace(decide(B1, 1, 0.05), until=now + 1), now=now)
-    done(one, replace(decide(B1, 0.05, 0.05), until=now + 900), now=now)
+    done(one, decide(B1, 1, 0.05)._replace(until=now + 1), now=now)
+    done(one, decide(B1, 0.05, 0.05)._replace(until=now + 900), now=now)
     assert proxy.entries()["chat/breaker/r1@until"] == f"{-(-now // 1) + 900:.0f}"
     done(one, decide(B1, 0.05, 1), now=now)
     assert "chat/breaker/r1@until" not in proxy.entries()
@@ -338,11 +338,11 @@ def test_without_the_watchdog_nothing_is_latched_that_was_to_end(tmp_path: Path)
     nothing.write_text("-- forgot to copy it\n")
     with haproxy(tmp_path, GOVERNOR_LUA=str(nothing)) as proxy:
         one = hands(proxy, expires=True)
-        (applied,) = one.apply([replace(decide(B1, 1, 0), until=NOW + 60)], NOW)
+        (applied,) = one.apply([decide(B1, 1, 0)._replace(until=NOW + 60)], NOW)
         assert (applied.outcome, "expiry.lua does not run" in applied.detail) == (Outcome.REFUSED, True)
         assert proxy.share("chat/r1") == 1.0
         assert "error: expires is true and expiry.lua is not loaded" in said(one)
-        done(one, replace(decide(B1, 1, 1), until=NOW + 60), replace(decide(SMALL, 0, 0.5), until=NOW + 60))
+        done(one, decide(B1, 1, 1)._replace(until=NOW + 60), decide(SMALL, 0, 0.5)._replace(until=NOW + 60))
 
 
 # --- the matrix ----------------------------------------------------------------------------------------------------
@@ -497,7 +497,7 @@ def test_a_reload_keeps_what_is_in_flight_and_what_was_set_and_when_it_ends(tmp_
         client = Client(proxy.port)
         until(lambda: engine.got == 1)
         now = time.time()
-        done(one, decide(R2, 0, 0.5), replace(decide(B1, 1, 0), until=now + 3), now=now)
+        done(one, decide(R2, 0, 0.5), decide(B1, 1, 0)._replace(until=now + 3), now=now)
         proxy.reload()
         states = one.read([R2, B1], now)
         assert {t: (s.accepted, s.drift) for t, s in states.items()} == {R2: (0.5, None), B1: (0.0, None)}

@@ -41,7 +41,7 @@ class Place:
     def put(
         self, value: float, current: float | None = None, target: Target = WEIGHT, until: float | None = None
     ) -> Outcome:
-        (applied,) = self.hands.apply([replace(decide(target, current, value), until=until)], NOW)
+        (applied,) = self.hands.apply([decide(target, current, value)._replace(until=until)], NOW)
         assert applied.detail
         return applied.outcome
 
@@ -67,7 +67,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def test_the_plugin_gets_all_that_it_needs_in_one_document(place: Place) -> None:
     decisions = [decide(WEIGHT, 1, 0.5), decide(BREAKER, 1, 0.25), decide(ACME, 1e12, 500), decide(SMALL, 0, 0.3)]
     until = NOW + 120
-    outcomes = place.hands.apply([replace(one, until=until) for one in decisions], NOW)
+    outcomes = place.hands.apply([one._replace(until=until) for one in decisions], NOW)
     assert {one.outcome for one in outcomes} == {Outcome.DONE}
     told = plugin.parse(place.path.read_text())
     (pool,) = (one for name, one in told.pools.items() if name == "gpt")
@@ -234,7 +234,7 @@ def test_in_redis_the_document_goes_with_the_last_of_its_values(tmp_path: Path) 
     with real_redis(tmp_path) as real:
         hands = LiteLLM(LiteLLMConfig(POOLS, redis=RedisServer(real.url)), BOUND)
         hands.apply(
-            [replace(decide(WEIGHT, 1, 0.5), until=NOW + 60), replace(decide(ACME, None, 5), until=NOW + 300)], NOW
+            [decide(WEIGHT, 1, 0.5)._replace(until=NOW + 60), decide(ACME, None, 5)._replace(until=NOW + 300)], NOW
         )
         assert real.admin.pttl("governor:litellm") == pytest.approx(300_000, abs=2000)
         hands.apply([decide(BREAKER, 1, 0.25)], NOW)

@@ -75,7 +75,7 @@ def put(hands: LiteLLM, lasts: float | None = 60.0, **values: float) -> None:
     wanted = REST | {globals()[name.upper()]: value for name, value in values.items()}
     until = None if lasts is None else now + lasts
     outcomes = hands.apply(
-        [replace(decide(t, None, v), until=None if v == REST[t] else until) for t, v in wanted.items()], now
+        [decide(t, None, v)._replace(until=None if v == REST[t] else until) for t, v in wanted.items()], now
     )
     assert {one.outcome for one in outcomes} == {Outcome.DONE}, outcomes
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -41,7 +41,7 @@ class Place:
     def cap(self, value: float, current: float | None = None, lasts: float | None = None) -> Outcome:
         decision = decide(A, current, value)
         until = None if lasts is None else NOW + lasts
-        (applied,) = self.hands.apply([replace(decision, until=until)], NOW)
+        (applied,) = self.hands.apply([decision._replace(until=until)], NOW)
         assert applied.detail
         return applied.outcome
 

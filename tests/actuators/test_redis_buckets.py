@@ -3,7 +3,6 @@
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,7 +58,7 @@ def hands(real: RealRedis) -> Iterator[Redis]:
 
 def put(hands: Redis, target: Target, value: float, lasts: float | None = None) -> None:
     until = None if lasts is None else NOW + lasts
-    (applied,) = hands.apply([replace(decide(target, None, value), until=until)], NOW)
+    (applied,) = hands.apply([decide(target, None, value)._replace(until=until)], NOW)
     assert applied.outcome is Outcome.DONE, applied.detail
 
 

@@ -4,7 +4,6 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +140,7 @@ def test_a_redirect_is_not_followed_with_our_token(end: Endpoint) -> None:
 def test_the_body_tells_value_expiry_and_reason(end: Endpoint) -> None:
     cap = Target("llama", Lever.TENANT_CAP, "acme")
     hands = webhook(end, cap, quantum=0.5)
-    apply_one(hands, replace(decide(cap, 4, 2.5), until=NOW + 60))
+    apply_one(hands, decide(cap, 4, 2.5)._replace(until=NOW + 60))
     (post,) = end.posts
     key = post.body.pop("idempotency_key")
     assert post.headers["Idempotency-Key"] == key

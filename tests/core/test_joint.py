@@ -26,7 +26,7 @@ def replicas(pool: str) -> Target:
 
 def decision(pool: str, current: float, final: float, **changes: object) -> Decision:
     made = Decision(replicas(pool), current, final, Why.DEMAND, (Step("capacity", current, final, Why.DEMAND),))
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return made._replace(**changes)  # type: ignore[arg-type]
 
 
 def facts(serving: Mapping[str, float], **changes: object) -> Facts:

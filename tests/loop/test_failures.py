@@ -196,8 +196,8 @@ def test_lowering_goes_out_before_raising() -> None:
     plan = made.tick(START).plan
     hands.calls.clear()
     moves = [
-        replace(plan.decisions[0], current=6.0, final=2.0, send=True),
-        replace(plan.decisions[1], current=3.0, final=7.0, send=True),
+        plan.decisions[0]._replace(current=6.0, final=2.0, send=True),
+        plan.decisions[1]._replace(current=3.0, final=7.0, send=True),
     ]
     made.hands.act(replace(plan, decisions=tuple(moves)), START)
 
@@ -210,8 +210,8 @@ def test_when_the_lowering_fails_what_shares_its_budget_is_not_raised() -> None:
     plan = made.tick(START).plan
     hands.answers = {"a": Outcome.FAILED}
     moves = [
-        replace(plan.decisions[0], current=6.0, final=2.0, send=True),
-        replace(plan.decisions[1], current=3.0, final=7.0, send=True),
+        plan.decisions[0]._replace(current=6.0, final=2.0, send=True),
+        plan.decisions[1]._replace(current=3.0, final=7.0, send=True),
     ]
     applied = made.hands.act(replace(plan, decisions=tuple(moves)), START)
 

@@ -1,7 +1,5 @@
 """The twin as an actuator: it takes what Kubernetes and a gateway would take, and tells no more than they could."""
 
-from dataclasses import replace
-
 import pytest
 
 from controller.core.model import Lever, Outcome, Pending, Phase, Target
@@ -178,9 +176,9 @@ def test_a_set_point_that_nobody_renews_is_dropped_by_the_gateway_itself() -> No
     """Every Governor killed in mid-flash: the shed must not outlive them."""
     one = twin(jobs=traffic(30.0, 300.0))
     target = Target("chat", Lever.TENANT_CAP, "a")
-    one.apply([replace(ask(target, UNCAPPED, 200.0), until=START + 60.0)], START)
+    one.apply([ask(target, UNCAPPED, 200.0)._replace(until=START + 60.0)], START)
     one.advance(START + 50.0)
-    one.apply([replace(ask(target, 200.0, 200.0), until=START + 120.0)], one.now)  # renewed
+    one.apply([ask(target, 200.0, 200.0)._replace(until=START + 120.0)], one.now)  # renewed
     one.advance(START + 119.0)
     assert one.read([target], one.now)[target].accepted == 200.0
     one.advance(START + 121.0)
