@@ -97,15 +97,20 @@ def _ours(config: EnvoyConfig, stat: str) -> bool:
 
 
 def _overrides(config: EnvoyConfig, admin: Admin) -> Iterator[Finding]:
-    stems = ["governor.shed.", *(config.split(name) + "." for name in config.pools)]
-    gates = {key for name in config.pools for key in gate_keys(config, name)}
-    mine = {config.layer(lever) for lever in (Lever.ADMISSION, Lever.DOWNGRADE, Lever.TENANT_CAP)}
     for name, key in sorted(admin.runtime().items()):
-        if not (name in gates or name.startswith(tuple(stems))):
-            continue
-        if any(key.hides(layer) for layer in mine):
+        lever = _lever(config, name)
+        if lever is not None and key.hides(config.layer(lever)):
             text = f"{name} is {key.value}, set in the layer {key.layer}, which hides what Governor says; remove it"
             yield Finding("error", admin.url, text)
+
+
+def _lever(config: EnvoyConfig, key: str) -> Lever | None:
+    """The lever that a runtime key is of, if any."""
+    if any(key in gate_keys(config, name) for name in config.pools):
+        return Lever.ADMISSION
+    if key.startswith(tuple(config.split(name) + "." for name in config.pools)):
+        return Lever.DOWNGRADE
+    return Lever.TENANT_CAP if key.startswith("governor.shed.") else None
 
 
 def _balancers(config: EnvoyConfig, admin: Admin) -> Iterator[Finding]:

@@ -485,6 +485,14 @@ def test_a_value_on_an_admin_page_is_a_foreign_one_and_is_told_of(stand: Stand) 
         stand.running.get(f"/runtime_modify?{KEY}=", "POST")
 
 
+def test_what_governor_itself_told_hides_nothing_of_it(stand: Stand) -> None:
+    """The layer of the splits is above that of the gates."""
+    governor = stand.governor(admin=(stand.running.url,))
+    stand.connected()
+    stand.done((AWAY, 0.5), (GATE, 5.0))
+    assert not [one.text for one in governor.diagnose(0.0) if "hides" in one.text]
+
+
 def test_weights_hold_for_the_least_loaded_and_not_at_random_which_the_doctor_tells(
     stand: Stand, tmp_path: Path
 ) -> None:
