@@ -3,6 +3,7 @@
 The only module that imports grpc and Envoy's protobuf types, and only when a server is really opened.
 """
 
+import os
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,7 @@ class GrpcTransport:
         if self._server is not None:
             return
         try:
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own words on stderr are no lines of our log
             import grpc  # an extra that most installations lack
 
             self._messages = _Messages()

@@ -84,8 +84,8 @@ def test_a_certificate_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     actuator.close()
 
 
-def test_a_second_governor_on_the_same_port_is_refused() -> None:
-    """Else every other Envoy would hear the wrong one."""
+def test_a_second_governor_on_the_same_port_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    """Else every other Envoy would hear the wrong one. What is told of it is Governor's word, not gRPC's on stderr."""
     config = EnvoyConfig(
         {"chat": EnvoyPool("chat", endpoints=Inline("inline", {"r1": "127.0.0.1:9"}))},
         Grpc("grpc", f"127.0.0.1:{free_port()}"),
@@ -95,6 +95,7 @@ def test_a_second_governor_on_the_same_port_is_refused() -> None:
     first.read([GATE], 0.0)
     with pytest.raises(ActuatorError, match="another Governor"):
         second.read([GATE], 0.0)
+    assert capfd.readouterr().err == ""
     first.close()
     second.read([GATE], 0.0)
     second.close()
