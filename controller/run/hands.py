@@ -14,12 +14,13 @@ from typing import Any
 from controller.core.model import Applied, Decision, Lever, Outcome, Pin, Plan, Target, TargetState
 from controller.core.ports import Actuator, ActuatorError
 from controller.core.rules import PER_REPLICA, FleetRules
+from controller.core.why import Why
 from controller.run import codec
 from controller.run.crew import Answer, Crew
 from controller.run.logs import Edges
 from controller.run.readback import believable, expected, known
 
-HOLD_BACK = 300.0  # seconds for which a target that refused a value is not asked for it again
+HOLD_BACK = 300.0  # seconds for which a target that refused a value is not asked for it again; the longest back-off
 _LANDED = frozenset({Outcome.DONE, Outcome.DRY_RUN})
 
 Reader = Callable[[], Mapping[Target, TargetState]]
@@ -33,6 +34,24 @@ class Refusal:
     value: float | None
     words: str
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A target that answered with a failure: how often in a row, its last words, in which round of writing and when
+    (unix seconds)."""
+
+    times: int
+    words: str
+    round: int
+    at: float
+
+    def left(self, round_: int, at: float) -> int:
+        """Rounds until it is tried again, 0 when it is time to. The first retry waits for nothing, each further one
+        twice as long as the one before, and none longer than ``HOLD_BACK``: a target that is overwhelmed must get air,
+        and a protection must not be kept from one that has recovered."""
+        due = self.round + (1 << min(self.times - 1, 30))
+        return 0 if at - self.at >= HOLD_BACK else max(0, due - round_)
 
 
 class _Closed(Exception):
@@ -62,6 +81,8 @@ class Hands:
         self.unverified: dict[Target, Decision] = {}
         self.positions: dict[Target, float] = {}  # the last value that was read or set
         self._refused: dict[Target, Refusal] = {}
+        self._failing: dict[Target, Failing] = {}
+        self._round = 0
 
     def _of(self, target: Target) -> Actuator | None:
         return self._actuators.get((target.pool, target.lever))
@@ -77,8 +98,10 @@ class Hands:
         self.outcomes = {t: o for t, o in previous.outcomes.items() if self._of(t)}
         self.unverified = {t: d for t, d in previous.unverified.items() if self._of(t)}
         self.positions = {t: p for t, p in previous.positions.items() if self._of(t)}
-        refused, of = previous._refused, previous._of  # noqa: SLF001
+        refused, failing, of = previous._refused, previous._failing, previous._of  # noqa: SLF001
         self._refused = {t: r for t, r in refused.items() if self._of(t) and self._of(t) is of(t)}
+        self._failing = {t: f for t, f in failing.items() if self._of(t) and self._of(t) is of(t)}
+        self._round = previous._round  # noqa: SLF001
 
     def must_verify(self, decisions: Sequence[Decision]) -> None:
         """Writes whose outcomes nobody knows: they are asked for before anything is decided."""
@@ -110,6 +133,7 @@ class Hands:
             self._crashes("verify", targets, answer, at)
             for told in answer.value or ():
                 self.outcomes[told.target] = told.outcome
+                self._fared(told, at)
                 if told.outcome is not Outcome.UNKNOWN:
                     del self.unverified[told.target]
 
@@ -132,13 +156,15 @@ class Hands:
         """What was known of members that are gone: names of pods never come back. What is open is still verified."""
         gone = {t for t in self.positions.keys() | self.outcomes.keys() if t.lever in PER_REPLICA} - wanted
         for target in gone - self.unverified.keys():
-            for memory in (self.positions, self.outcomes, self._refused):
+            for memory in (self.positions, self.outcomes, self._refused, self._failing):
                 memory.pop(target, None)
 
     def _state(self, target: Target, state: TargetState, cold_starts: Mapping[str, float]) -> TargetState:
         state = known(state, self.positions.get(target))
         if state.accepted is not None:
             self.positions[target] = state.accepted
+        else:
+            self._failing.pop(target, None)  # nothing is sent to it until it is back, and then at once
         outcome, pin = self.outcomes.get(target, state.last_outcome), self.pins.get(target) or state.pin
         pending = expected(state.pending, cold_starts.get(target.pool, 0.0)) if state.pending else ()
         if (outcome, pin, pending) == (state.last_outcome, state.pin, state.pending):
@@ -150,6 +176,7 @@ class Hands:
     def act(self, plan: Plan, at: float) -> tuple[Applied, ...]:
         """Lowering first, so that shared budgets hold after every step and not only at the end; where a lowering did
         not go through, what would then break the budget is not raised."""
+        self._round += 1
         sends = [d for d in plan.decisions if d.send]
         down = [d for d in sends if (d.final or 0.0) < (d.current or 0.0)]
         lowered = {d.target for d in down}
@@ -209,14 +236,16 @@ class Hands:
 
     def _told(self, decisions: Sequence[Decision], answer: Answer[Sequence[Applied]], at: float) -> list[Applied]:
         """Outcomes of one batch, one for each decision, and what is kept of them."""
+        given = {one.target: one for one in answer.value or ()}
         if isinstance(answer.error, _Closed):
             told = [Applied(d.target, Outcome.REFUSED, str(answer.error)) for d in decisions]
         else:
-            given = {one.target: one for one in answer.value or ()}
             told = [given.get(d.target) or _without_answer(d, answer) for d in decisions]
         for decision, one in zip(decisions, told, strict=True):
             self.outcomes[one.target] = one.outcome
             self._refused.pop(one.target, None)
+            if one.target in given:  # what was not even asked does not need air
+                self._fared(one, at)
             if one.outcome is Outcome.UNKNOWN:
                 self.unverified[one.target] = decision
             elif one.outcome is Outcome.DONE and decision.final is not None:
@@ -225,8 +254,22 @@ class Hands:
                 self._refused[one.target] = Refusal(decision.final, one.detail, at + HOLD_BACK)
         return told
 
+    def _fared(self, one: Applied, at: float) -> None:
+        """Count failures in a row. What is unknown may yet prove to be one."""
+        if one.outcome is Outcome.FAILED:
+            before = self._failing.get(one.target)
+            times = before.times + 1 if before is not None else 1
+            self._failing[one.target] = Failing(times, one.detail, self._round, at)
+        elif one.outcome is not Outcome.UNKNOWN:
+            self._failing.pop(one.target, None)
+
     def _held_back(self, decision: Decision, at: float) -> Applied | None:
-        """A target that refused this very value a moment ago is not asked again at every tick."""
+        """A target that refused this very value a moment ago is not asked again at every tick, nor one that fails and
+        fails. A person who puts a value back is not made to wait."""
+        failing = self._failing.get(decision.target)
+        if failing is not None and decision.why is not Why.BY_HAND and (left := failing.left(self._round, at)):
+            again = f"not sent after {failing.times} failures in a row, tried again in {left} tick{'s' * (left > 1)}"
+            return Applied(decision.target, Outcome.FAILED, f"{failing.words}; {again} or {HOLD_BACK / 60:g} minutes")
         refusal = self._refused.get(decision.target)
         if refusal is None or refusal.value != decision.final or at >= refusal.until:
             return None

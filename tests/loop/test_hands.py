@@ -24,7 +24,7 @@ from controller.core.why import Why
 from controller.run.crew import WORKERS, Crew
 from controller.run.hands import HOLD_BACK, Hands
 from controller.run.logs import Edges
-from controller.run.loop import log
+from controller.run.loop import ControlLoop, log
 from controller.run.readback import believable, expected
 from tests.loop.test_failures import Hands as Hand
 from tests.loop.test_failures import loop
@@ -199,6 +199,134 @@ def test_a_lost_lease_counts_as_a_refusal_of_the_target() -> None:
     made.tick(START + 15)
 
     assert hand.have["a"] == 5.0
+
+
+# --- failures ----------------------------------------------------------------------------------------------------
+
+
+def sent(hand: Hand) -> list[str]:
+    return [call[0] for call in hand.calls if call[0] == "apply"]
+
+
+def ticks_that_send(hand: Hand, made: ControlLoop, number: int, every: float = 15.0) -> list[int]:
+    """In which ticks, counted from 0, something was sent."""
+    found = []
+    for i in range(number):
+        before = len(sent(hand))
+        made.tick(START + every * i)
+        found += [i] * (len(sent(hand)) - before)
+    return found
+
+
+def test_a_target_that_fails_and_fails_is_asked_at_every_tick_until_it_is_dead() -> None:
+    hand = Hand({"a": 3.0})
+    hand.answers = {"a": Outcome.FAILED}
+    made = loop(hand, {"a": 5.0})
+
+    # 1, 2, 4, 8 and 16 ticks later, and then every 5 minutes, which are 20 ticks
+    assert ticks_that_send(hand, made, 72) == [0, 1, 3, 7, 15, 31, 51, 71]
+    last = made.tick(START + 15 * 72).applied[0]
+    assert last.outcome == Outcome.FAILED
+    assert "8 failures in a row" in last.detail
+
+
+def test_slow_ticks_are_made_slower_still() -> None:
+    hand = Hand({"a": 3.0})
+    hand.answers = {"a": Outcome.FAILED}
+
+    assert ticks_that_send(hand, loop(hand, {"a": 5.0}), 5, every=HOLD_BACK) == [0, 1, 2, 3, 4]
+
+
+def test_one_failure_long_ago_delays_the_retry_of_the_next() -> None:
+    hand = Hand({"a": 3.0})
+    hand.answers = {"a": Outcome.FAILED}
+    made = loop(hand, {"a": 5.0})
+    made.tick(START)
+    hand.answers = {}
+    made.tick(START + 15)
+    hand.answers, hand.have = {"a": Outcome.FAILED}, {"a": 3.0}
+    hand.calls.clear()
+    for i in range(2, 4):
+        made.tick(START + 15 * i)
+
+    assert sent(hand) == ["apply"] * 2
+
+
+def test_a_failing_target_makes_its_neighbours_wait() -> None:
+    hand = Hand({"a": 3.0, "b": 3.0})
+    hand.answers = {"a": Outcome.FAILED, "b": Outcome.FAILED}
+    made = loop(hand, {"a": 5.0, "b": 5.0})
+    for i in range(3):
+        made.tick(START + 15 * i)
+    hand.answers = {"a": Outcome.FAILED}
+    applied = {one.target: one.outcome for one in made.tick(START + 45).applied}
+    assert applied == {A: Outcome.FAILED, B: Outcome.DONE}
+    hand.calls.clear()
+    made.hands.act(Plan(START + 60, (up(A), up(B, 5.0, 6.0))), START + 60)
+
+    assert [call[1] for call in hand.calls] == ["b"]
+
+
+def test_what_was_down_and_is_back_waits_for_the_end_of_a_back_off() -> None:
+    hand = Hand({"a": 3.0})
+    hand.answers = {"a": Outcome.FAILED}
+    made = loop(hand, {"a": 5.0})
+    for i in range(8):
+        made.tick(START + 15 * i)
+    hand.unreadable = {"a"}
+    made.tick(START + 120)
+    hand.unreadable, hand.answers = set(), {}
+
+    assert [a.outcome for a in made.tick(START + 135).applied] == [Outcome.DONE]
+
+
+def test_a_person_who_puts_a_value_back_waits_for_a_back_off() -> None:
+    hand = Hand({"a": 3.0})
+    hand.answers = {"a": Outcome.FAILED}
+    made = loop(hand, {"a": 5.0})
+    for i in range(8):
+        made.tick(START + 15 * i)
+    hand.answers = {}
+
+    assert [a.outcome for a in made.put({A: 4.0}, START + 120)] == [Outcome.DONE]
+
+
+def test_writes_that_are_lost_and_found_not_to_have_happened_are_repeated_without_a_pause() -> None:
+    hand = Hand({"a": 3.0})
+    hand.answers, hand.verdicts = {"a": Outcome.UNKNOWN}, {"a": Outcome.FAILED}
+
+    assert ticks_that_send(hand, loop(hand, {"a": 5.0}), 17) == [0, 1, 3, 7, 15]
+
+
+def test_an_actuator_that_is_busy_counts_as_a_target_that_fails(stuck: list[Stuck]) -> None:
+    stuck.append(Stuck({"a": 3.0}, "apply"))
+    keys = {"a/replicas": stuck[0], "b/replicas": Hand({"b": 3.0})}
+    made = loop(keys, {"a": 5.0, "b": 3.0}, deadline=BUDGET / 10).hands
+    told = [made.act(Plan(START + i, (up(A),)), START + i)[0] for i in range(4)]
+    assert [one.outcome for one in told] == [Outcome.UNKNOWN, *[Outcome.FAILED] * 3]
+    stuck[0].phases.clear()
+    stuck[0].released.set()
+    while told[-1].outcome is not Outcome.DONE:  # until its call has returned
+        assert "in a row" not in told[-1].detail
+        told += made.act(Plan(START + 4, (up(A),)), START + 4)
+
+
+def test_a_reload_forgets_who_was_failing() -> None:
+    hand = Hand({"a": 3.0})
+    hand.answers = {"a": Outcome.FAILED}
+    made = loop(hand, {"a": 5.0})
+    for i in range(3):
+        made.tick(START + 15 * i)
+    after = loop(hand, {"a": 5.0})
+    after.adopt(made)
+    hand.calls.clear()
+    after.tick(START + 45)
+    assert sent(hand) == ["apply"]
+    after.tick(START + 60)
+    assert sent(hand) == ["apply"]
+
+
+# --- shared budgets ----------------------------------------------------------------------------------------------
 
 
 def shared(hands: Hand, most: float) -> Hands:
