@@ -236,13 +236,21 @@ class File:
         try:
             run(self._config.reload, self._config.timeout)
         except CommandHung as error:
-            return self._all(decisions, Outcome.UNKNOWN, str(error), now)
+            # The program may have taken it or not. With the new values in the file nobody would ever ask it again.
+            words = f"{error}; {self._path} was put back"
+            return self._undone(decisions, before, output, words, now, Outcome.UNKNOWN)
         except CommandFailed as error:
             return self._undone(decisions, before, output, f"{error}; {self._path} was put back", now)
         return self._all(decisions, Outcome.DONE, f"{self._path} written and reloaded", now)
 
     def _undone(
-        self, decisions: Sequence[Decision], before: _Content, output: bytes | None, words: str, now: float
+        self,
+        decisions: Sequence[Decision],
+        before: _Content,
+        output: bytes | None,
+        words: str,
+        now: float,
+        outcome: Outcome = Outcome.FAILED,
     ) -> Sequence[Applied]:
         """Put both files back as they were, so that what failed does not come into force at somebody's next reload."""
         try:
@@ -252,7 +260,7 @@ class File:
         except OSError as error:
             words = f"{words}, but putting back failed: {error.strerror or error}"
             return self._all(decisions, Outcome.UNKNOWN, words, now)
-        return self._all(decisions, Outcome.FAILED, words, now)
+        return self._all(decisions, outcome, words, now)
 
     def _verified(self, decision: Decision, content: _Content, now: float) -> Applied:
         value, got = wanted(decision), self._value(content, decision.target)

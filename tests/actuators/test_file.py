@@ -236,7 +236,27 @@ def test_a_hung_reload_is_ended_with_its_children_and_unknown(path: Path, tmp_pa
     assert select.select([reader], [], [], 5.0)[0] == [reader]  # the grandchild that held the pipe open is gone
     assert os.read(reader, 9) == b""
     os.close(reader)
-    assert file.verify([decide(LLAMA, 4, 6)], NOW)[0].outcome is Outcome.DONE
+
+
+def test_what_a_hung_reload_never_brought_into_force_passes_for_done_for_ever(path: Path, tmp_path: Path) -> None:
+    """With the new value in the file, `verify` would call it done, and nothing would ever reload again."""
+    loaded, once = tmp_path / "loaded", tmp_path / "once"
+    reload = f"""
+import pathlib, time, shutil
+once = pathlib.Path({str(once)!r})
+if not once.exists():
+    once.touch()
+    time.sleep(60)
+shutil.copy({str(path)!r}, {str(loaded)!r})
+"""
+    file = hands(path, timeout=0.5, reload=shell(reload))
+    file.read([LLAMA], NOW)
+    decision = decide(LLAMA, 4, 6)
+    assert apply_one(file, decision).outcome is Outcome.UNKNOWN
+    assert file.read([LLAMA], NOW)[LLAMA].foreign_writer == ""
+    assert file.verify([decision], NOW)[0].outcome is Outcome.FAILED
+    assert apply_one(file, decision).outcome is Outcome.DONE
+    assert loaded.read_text() == path.read_text() != OLD
 
 
 def test_the_reload_command_gets_no_shell_and_no_secrets(

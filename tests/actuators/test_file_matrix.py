@@ -90,7 +90,7 @@ MATRIX: dict[str, tuple[Trouble, Outcome, str]] = {
     "the check hangs": (lambda p: command(p, check=HANGS), Outcome.FAILED, "old"),
     "the check is no program": (lambda p: command(p, check=("/nowhere", "{file}")), Outcome.REFUSED, "old"),
     "the reload fails": (lambda p: command(p, reload=FAILS), Outcome.FAILED, "old"),
-    "the reload hangs": (lambda p: command(p, reload=HANGS), Outcome.UNKNOWN, "new"),
+    "the reload hangs": (lambda p: command(p, reload=HANGS), Outcome.UNKNOWN, "old"),
     "the reload is no program": (lambda p: command(p, reload=("/nowhere",)), Outcome.FAILED, "old"),
 }
 
