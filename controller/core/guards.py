@@ -60,7 +60,8 @@ def bounds(limits: Limits, value: float, *, up: bool = False) -> tuple[float, Wh
     rounded = value
     if limits.quantum > 0:
         steps = value / limits.quantum
-        rounded = (math.ceil(steps - 1e-9) if up else round(steps)) * limits.quantum
+        whole = (math.ceil(steps - 1e-9) if up else round(steps)) * limits.quantum
+        rounded = round(whole, 12)  # 95 times 0.01 is not 0.95, and would be another value than the one asked for
     clamped = min(max(rounded, limits.min), limits.max)
     if clamped > rounded:
         return clamped, Why.MIN_BOUND

@@ -293,6 +293,12 @@ def test_a_probe_is_never_rounded_to_nothing_nor_a_ramp_to_less_than_one(
     assert guards.bounds(Limits(0, 1, quantum), wish, up=True)[0] == pytest.approx(value)
 
 
+@pytest.mark.parametrize("hundredths", range(101))
+def test_a_weight_that_the_target_can_take_as_it_is_is_said_to_be_rounded(hundredths: int) -> None:
+    """95 times 0.01 is 0.9500000000000001, which was sent with "rounded" for its reason."""
+    assert guards.bounds(Limits(0, 1, 0.01), hundredths / 100) == (hundredths / 100, None)
+
+
 CLOCKS = st.lists(st.floats(0.5, 90.0), min_size=1, max_size=40)
 WISHES = st.lists(st.integers(0, 60), min_size=40, max_size=40)
 
