@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from controller.config import GovernorConfig
 from controller.core.model import Applied, Outcome, Target
 from controller.core.rules import PER_REPLICA, neutral
+from controller.core.why import Why
 from controller.run.assembly import RunMode, assemble, fleet_rules
 from controller.run.ledger import Record
 from controller.run.loop import ControlLoop
@@ -49,18 +50,35 @@ def restored(config: GovernorConfig, originals: Mapping[Target, Original]) -> di
 
 
 def reverts(records: Iterable[Record], since: float) -> list[Revert]:
-    """What was changed from `since` (unix seconds) on, each target once, sorted."""
+    """What was changed from `since` (unix seconds) on and still stands by what was read last, each target once, sorted.
+    A write whose answer was lost counts by the value that was found later, and where none was, as one that landed: to
+    put back what never moved does nothing. What somebody else, an expiry or a restart replaced is no more Governor's to
+    take back."""
     found: dict[Target, Revert] = {}
+    maybe: dict[Target, Revert] = {}
     for record in records:
         if record.at < since:
             continue
-        done = {one.target for one in record.applied if one.outcome is Outcome.DONE}
+        told = {one.target: one.outcome for one in record.applied}
         for one in record.plan.decisions:
-            if one.target not in done or one.current is None or one.final is None:
+            target, current = one.target, one.current
+            if current is None or one.why is Why.OUTCOME_UNKNOWN:
                 continue
-            before = found[one.target].before if one.target in found else one.current
-            found[one.target] = Revert(one.target, before, one.final)
-    return [one for _, one in sorted(found.items()) if one.before != one.after]
+            if (lost := maybe.pop(target, None)) is not None and lost.after == current:
+                found[target] = lost
+            last = found.get(target)
+            if last is not None and last.after != current:
+                del found[target]
+                last = None
+            if not one.send or one.final is None:
+                continue
+            change = Revert(target, current if last is None else last.before, one.final)
+            outcome = told.get(target) if record.complete else Outcome.UNKNOWN
+            if outcome is Outcome.DONE:
+                found[target] = change
+            elif outcome is Outcome.UNKNOWN and record.mode != RunMode.DRY_RUN:
+                maybe[target] = change
+    return [one for _, one in sorted({**found, **maybe}.items()) if one.before != one.after]
 
 
 def _rest(seconds: float) -> None:
