@@ -22,6 +22,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import NamedTuple
 
 from controller.core.estimate import READS
 from controller.core.group import most_out
@@ -41,7 +42,6 @@ from policies.wayback import (
     QUIET,
     SILENT,
     Phase,
-    Stand,
     arrived,
     due,
     moved,
@@ -65,13 +65,16 @@ TRIED = 2.5  # seconds of its own data by which one that is not in full rotation
 ENOUGH = 20.0  # gaps between tokens of one that is out by which it may be let back
 
 
-@dataclass(frozen=True, slots=True)
-class Health(Stand):
-    """One replica where it stands: why it went out; how often it came back to full rotation `vainly` since the last
-    quiet time; `slow` judgements in a row, the first on a sample taken at `slow_from`; `slowness` its mean over
-    `tokens`, which fade; `judged` when the newest sample that was judged was taken; since when it is on `trial`; until
-    when it was seen `idle`; `restarts` as last told; `stuck` since when."""
+class Health(NamedTuple):
+    """One replica: where it stands (as ``policies.wayback.Stand``); why it went out; how often it came back to full
+    rotation `vainly` since the last quiet time; `slow` judgements in a row, the first on a sample taken at `slow_from`;
+    `slowness` its mean over `tokens`, which fade; `judged` when the newest sample that was judged was taken; since when
+    it is on `trial`; until when it was seen `idle`; `restarts` as last told; `stuck` since when."""
 
+    phase: Phase = Phase.CLOSED
+    since: float = 0.0
+    until: float = 0.0
+    relapses: int = 0
     cause: Why = Why.STEADY
     vainly: int = 0
     slow: int = 0
@@ -183,7 +186,7 @@ class Breaker:
         if not verdict.heard:
             return one
         if verdict.idle is not None:
-            one = replace(one, idle=verdict.idle)
+            one = one._replace(idle=verdict.idle)
         # On the ramp also what the probe began counts, where some of it is of the ramp.
         told = verdict.since(one.trial if one.phase is Phase.RAMP else one.since, one.idle)
         if one.phase is Phase.CLOSED:
@@ -196,10 +199,10 @@ class Breaker:
                 return one
             running = one.cause is Why.SLOW_REPLICA and not one.vainly and one.tokens >= ENOUGH
             if running and slowness is not None and slowness < least and not told.failing(self.config.errors, 0.5):
-                return replace(_fresh(moved(one, Phase.RAMP, now)), trial=one.since)
-            return replace(_fresh(moved(one, Phase.PROBE, now)), trial=now) if due(one, now) else one
+                return _fresh(moved(one, Phase.RAMP, now))._replace(trial=one.since)
+            return _fresh(moved(one, Phase.PROBE, now))._replace(trial=now) if due(one, now) else one
         if not arrived(one, owner.accepted):
-            return _fresh(replace(one, since=now))  # it has not got its trickle yet
+            return _fresh(one._replace(since=now))  # it has not got its trickle yet
         if verdict.stuck or verdict.faulty:
             return self._open(name, one, Why.STUCK_REPLICA if verdict.stuck else Why.FAULTY_REPLICA, now, most)
         if told.failing(self.config.errors, least=1.0) and (told.errors or 0.0) * told.ended >= 2 - 1e-6:
@@ -213,7 +216,7 @@ class Breaker:
         quick = slowness is not None and (slowness < least or lasted)
         well = quick or (answered and lasted) if only_slow else answered or (quick and not self._failed(one))
         after = onward(one, now, well=well, silent=SILENT_SLOW if only_slow else SILENT)
-        return after if after.phase is one.phase else _fresh(replace(after, slow=0))
+        return after if after.phase is one.phase else _fresh(after._replace(slow=0))
 
     @staticmethod
     def _failed(one: Health) -> bool:
@@ -222,11 +225,11 @@ class Breaker:
     def _watched(self, one: Health, told: Verdict, now: float) -> Health:
         """A replica in rotation: counts the judgements by which it is slow, each on data that is new."""
         if (one.stuck is not None) != told.stuck:
-            one = replace(one, stuck=now if told.stuck else None)
+            one = one._replace(stuck=now if told.stuck else None)
         if one.relapses and now - one.since >= self.config.quiet:
-            one = replace(one, relapses=0, vainly=0)
+            one = one._replace(relapses=0, vainly=0)
         if told.restarts is not None and told.restarts < one.restarts:
-            one = replace(one, restarts=told.restarts)
+            one = one._replace(restarts=told.restarts)
         slowness = told.slowness
         after = _averaged(one, told, slowness, MEMORY)
         if after is one or slowness is None:
@@ -234,7 +237,7 @@ class Breaker:
         slow = one.slow + 1 if slowness >= math.sqrt(self.config.slow_ratio) else 0
         if slow == one.slow:
             return after  # it was not slow and is not
-        return replace(after, slow=slow, slow_from=after.judged if slow == 1 else one.slow_from)
+        return after._replace(slow=slow, slow_from=after.judged if slow == 1 else one.slow_from)
 
     def _verdict(self, one: Health, verdict: Verdict, told: Verdict, patience: float, tick: Tick) -> Why | None:
         """Why this replica, in rotation, should be out. None when it should not. `told` is the part of the verdict that
@@ -270,11 +273,11 @@ class Breaker:
     def _open(self, name: str, one: Health, cause: Why, now: float, most: float) -> Health:
         """Out, for longer each time."""
         if cause is Why.RESTARTED:
-            return replace(one, phase=Phase.PROBE, since=now, trial=now, cause=cause, slow=0)
+            return one._replace(phase=Phase.PROBE, since=now, trial=now, cause=cause, slow=0)
         cap = most if cause is Why.SLOW_REPLICA else self.config.open_max
         vainly = one.vainly + (one.phase is Phase.CLOSED and one.relapses > 0)
         out = opened(one, name, now, self.config.open_time, cap)
-        return replace(out, cause=cause, vainly=vainly, slow=0, tokens=0.0, stuck=None)
+        return out._replace(cause=cause, vainly=vainly, slow=0, tokens=0.0, stuck=None)
 
     def _patience(self, rough: float) -> float:
         """How many times as many judgements in a row are no chance, in a fleet whose replicas look slow that often."""
@@ -303,9 +306,9 @@ class Breaker:
         after = dict(health)
         out = sorted((one.since, name) for name, one in health.items() if one.phase in (Phase.OPEN, Phase.PROBE))
         for _, name in out[: max(0, len(out) - room)]:
-            after[name] = replace(health[name], phase=Phase.RAMP if room else Phase.CLOSED, since=now, trial=now)
+            after[name] = health[name]._replace(phase=Phase.RAMP if room else Phase.CLOSED, since=now, trial=now)
         if not room:
-            after = {name: replace(one, phase=Phase.CLOSED) for name, one in after.items()}
+            after = {name: one._replace(phase=Phase.CLOSED) for name, one in after.items()}
         return after
 
     def _eject(
@@ -344,7 +347,7 @@ class Breaker:
                 restarts = said[name].restarts
                 after[name] = self._open(name, health[name], why, tick.at, most)
                 if restarts is not None:
-                    after[name] = replace(after[name], restarts=restarts)
+                    after[name] = after[name]._replace(restarts=restarts)
                 free -= 1
         return after, held
 
@@ -365,12 +368,12 @@ def _averaged(one: Health, told: Verdict, slowness: float | None, memory: float)
         return one
     end = told.paced.end
     kept, new = one.tokens * math.exp(-(end - one.judged) / memory), max(told.samples, 1.0)
-    return replace(one, slowness=(kept * one.slowness + new * slowness) / (kept + new), tokens=kept + new, judged=end)
+    return one._replace(slowness=(kept * one.slowness + new * slowness) / (kept + new), tokens=kept + new, judged=end)
 
 
 def _fresh(one: Health) -> Health:
     """The same at the start of a phase, of which nothing was seen yet."""
-    return replace(one, slowness=0.0, tokens=0.0, judged=one.since)
+    return one._replace(slowness=0.0, tokens=0.0, judged=one.since)
 
 
 def _adopted(owner: TargetState, now: float, law: Breaker) -> Health:

@@ -13,7 +13,7 @@ explained policy.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.core.members import own, scope
@@ -150,7 +150,7 @@ class Threshold:
         if one.phase is Phase.OPEN:
             one = moved(one, Phase.PROBE, now) if due(one, now) else one
         elif not arrived(one, current):
-            one = replace(one, since=now)
+            one = one._replace(since=now)
         elif ill:
             one = opened(one, target.member, now)
         else:
@@ -204,9 +204,9 @@ def _standing(before: Stand | None, owner: TargetState, now: float) -> Stand:
             return Stand(Phase.OPEN, now, now + OPEN_TIME)
         return Stand(Phase.RAMP, now) if has <= FACTOR[Phase.RAMP] else Stand()
     if before.phase is Phase.OPEN and has >= FACTOR[Phase.RAMP]:
-        return replace(before, phase=Phase.CLOSED, relapses=max(0, before.relapses - 1))
+        return before._replace(phase=Phase.CLOSED, relapses=max(0, before.relapses - 1))
     if before.phase is Phase.CLOSED and before.relapses and now - before.since >= QUIET:
-        return replace(before, relapses=0)
+        return before._replace(relapses=0)
     return before
 
 

@@ -9,9 +9,8 @@ the replica's name, where k counts relapses. A phase lasts from when the target 
 no request for a while is given more, and no more than the ramp.
 """
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 OPEN_TIME, OPEN_MAX = 10.0, 300.0  # seconds out the first time, and at most
 JITTER = 0.2
@@ -31,8 +30,7 @@ class Phase(StrEnum):
 FACTOR = {Phase.CLOSED: 1.0, Phase.OPEN: 0.0, Phase.PROBE: 0.05, Phase.RAMP: 0.25}
 
 
-@dataclass(frozen=True, slots=True)
-class Stand:
+class Stand(NamedTuple):
     """One replica: its phase and `since` when, `until` when it stays open (unix seconds); `relapses` since the last
     quiet time."""
 
@@ -42,27 +40,43 @@ class Stand:
     relapses: int = 0
 
 
-S = TypeVar("S", bound=Stand)
+class Standing(Protocol):
+    """A named tuple with the fields of ``Stand`` and what else a law remembers of a replica."""
+
+    @property
+    def phase(self) -> Phase: ...
+    @property
+    def since(self) -> float: ...
+    @property
+    def until(self) -> float: ...
+    @property
+    def relapses(self) -> int: ...
+    def _replace(
+        self, *, phase: Phase = ..., since: float = ..., until: float = ..., relapses: int = ...
+    ) -> Self: ...  # fmt: skip
+
+
+S = TypeVar("S", bound=Standing)
 
 
 def opened(one: S, name: str, now: float, first: float = OPEN_TIME, most: float = OPEN_MAX) -> S:
     """Out, for longer each time."""
     usual = min(first * 2.0 ** min(one.relapses, 30), most)
     until = now + usual * (1 - JITTER * spread(name, one.relapses))
-    return replace(one, phase=Phase.OPEN, since=now, until=until, relapses=one.relapses + 1)
+    return one._replace(phase=Phase.OPEN, since=now, until=until, relapses=one.relapses + 1)
 
 
-def due(one: Stand, now: float) -> bool:
+def due(one: Standing, now: float) -> bool:
     """Whether it has been out for long enough to be tried."""
     return one.phase is Phase.OPEN and now >= one.until - 1e-6
 
 
 def moved(one: S, phase: Phase, now: float) -> S:
     """The same in another phase from now on."""
-    return replace(one, phase=phase, since=now)
+    return one._replace(phase=phase, since=now)
 
 
-def arrived(one: Stand, accepted: float | None) -> bool:
+def arrived(one: Standing, accepted: float | None) -> bool:
     """Whether the target has the factor of the phase, or more."""
     return accepted is None or accepted >= FACTOR[one.phase] - 1e-9
 

@@ -7,11 +7,11 @@ charged for them. What nobody is named for counts as requests of the pool's mean
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from controller.core.model import Scope
 from controller.core.signals import Signal
-from controller.core.step_model import Profile, Shape, work
+from controller.core.step_model import Profile, Shape, charges
 
 ENOUGH = 5.0  # requests that must have finished before their mean lengths are believed
 
@@ -21,10 +21,15 @@ def split(
 ) -> dict[str, float]:
     """Replica-equivalents of each tenant or class that is read, sorted by name. `offered` requests/s of the pool and
     `shape` its mean request."""
-    usual = work(profile, shape, 1.0, None)
-    rates = {name: rate for name, scope in sorted(scopes.items()) if (rate := _offered(scope)) is not None}
-    weighed = {name: rate * _cost(scopes[name], profile, shape, usual) / usual for name, rate in rates.items()}
-    nameless = max(0.0, offered - math.fsum(rates.values()))
+    charge = charges(profile, shape.hit_rate)
+    usual = charge(shape.prompt, shape.output)
+    rates, weighed = [], {}
+    for name, scope in sorted(scopes.items()):
+        rate = _offered(scope)
+        if rate is not None:
+            rates.append(rate)
+            weighed[name] = rate * _cost(scope, charge, usual) / usual
+    nameless = max(0.0, offered - math.fsum(rates))
     whole = math.fsum(weighed.values()) + nameless
     if whole <= 0:
         return {}
@@ -33,13 +38,11 @@ def split(
 
 def _offered(scope: Scope) -> float | None:
     """What is offered; where only that is told, what finished: a part that is too small is better than none."""
-    for signal in (Signal.OFFERED_RATE, Signal.FINISHED_RATE):
-        if (rate := scope.get(signal).usable) is not None:
-            return rate
-    return None
+    rate = scope.get(Signal.OFFERED_RATE).usable
+    return rate if rate is not None else scope.get(Signal.FINISHED_RATE).usable
 
 
-def _cost(scope: Scope, profile: Profile, shape: Shape, usual: float) -> float:
+def _cost(scope: Scope, charge: Callable[[float, float], float], usual: float) -> float:
     """The work of one of its requests; the usual one where its lengths are not told or not believed yet."""
     finished = scope.get(Signal.FINISHED_RATE)
     rate = finished.usable
@@ -48,4 +51,4 @@ def _cost(scope: Scope, profile: Profile, shape: Shape, usual: float) -> float:
     prompt, output = scope.get(Signal.PROMPT_TOKEN_RATE).usable, scope.get(Signal.GENERATION_TOKEN_RATE).usable
     if not prompt or not output:
         return usual
-    return work(profile, Shape(prompt / rate, output / rate, shape.hit_rate), 1.0, None)
+    return charge(prompt / rate, output / rate)

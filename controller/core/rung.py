@@ -211,7 +211,10 @@ def without_effect(decision: Decision, lever: LeverRules) -> Decision:
 
 def _only_bounds(proposals: Sequence[Proposal]) -> bool:
     """Whether somebody says how far the value may go, and nobody where it should be."""
-    return bool(proposals) and all(one.ask is Ask.AT_LEAST or one.ask is Ask.AT_MOST for one in proposals)
+    for one in proposals:
+        if one.ask is not Ask.AT_LEAST and one.ask is not Ask.AT_MOST:
+            return False
+    return bool(proposals)
 
 
 def _sane(proposal: Proposal) -> bool:

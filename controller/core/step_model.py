@@ -9,6 +9,7 @@ point is the largest n whose T(n) keeps the inter-token target and whose KV fits
 requests per second. kappa scales the whole model to the measured inter-token latency. Formulas: design.md, Control.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,14 +72,18 @@ def terms(profile: Profile, shape: Shape, kappa: float) -> tuple[float, float, f
     )
 
 
-def work(profile: Profile, shape: Shape, kappa: float, at: float | None) -> float:
-    """Replica-seconds that one request takes of a replica whose step may last `at` seconds; with None, of one whose
-    steps cost nothing by themselves. Requests of every shape add up in it, so a tenant with long prompts is charged
-    for them."""
-    own = kappa * per_sequence(profile, shape) * max(shape.output, 1.0)
-    if at is None:
-        return own
-    return own / max(1.0 - kappa * profile.a / at, 0.05)
+def charges(profile: Profile, hit_rate: float) -> Callable[[float, float], float]:
+    """Replica-seconds that one request takes of a replica whose steps cost nothing by themselves, by its prompt and
+    output tokens: ``per_sequence`` over its steps. Requests of every shape add up in it, so a tenant with long prompts
+    is charged for them. Tens of thousands of tenants are weighed at each tick, with the cache of their pool."""
+    b, c, d, e, miss = profile.b, profile.c, profile.d, profile.e, 1.0 - hit_rate
+
+    def charge(prompt: float, output: float) -> float:
+        uncached, steps = prompt * miss, max(output, 1.0)
+        prefill = (b * uncached + e * uncached * (prompt - uncached + uncached / 2)) / steps
+        return (c + d * (prompt + output / 2) + prefill) * steps
+
+    return charge
 
 
 @dataclass(frozen=True, slots=True)

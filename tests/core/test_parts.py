@@ -10,7 +10,7 @@ from controller.core.model import Scope
 from controller.core.parts import split
 from controller.core.reading import Reading, State, ok
 from controller.core.signals import Signal
-from controller.core.step_model import Profile, Shape, capacity, work
+from controller.core.step_model import Profile, Shape, capacity, charges
 
 SHAPE = Shape(1000.0, 200.0)
 PROFILE = Profile()
@@ -56,9 +56,10 @@ def test_a_pool_without_traffic_has_no_parts() -> None:
 def test_the_cost_of_a_request_is_its_part_of_a_replica_at_the_operating_point(
     prompt: float, output: float, hits: float, kappa: float
 ) -> None:
-    """work() and capacity() are one model seen from two sides."""
+    """charges() and capacity() are one model seen from two sides."""
     shape, profile = Shape(prompt, output, hits), Profile(max_num_seqs=1e9)
     target = 0.05
     at = capacity(profile, shape, kappa, target, None)
     if at.sequences > 1.0:  # below one the operating point is clamped
-        assert work(profile, shape, kappa, 0.75 * target) * at.rate == pytest.approx(1.0)
+        steps = 1.0 - kappa * profile.a / (0.75 * target)  # the part of a step that its sequences take
+        assert kappa * charges(profile, hits)(prompt, output) / steps * at.rate == pytest.approx(1.0)
