@@ -21,6 +21,7 @@ class _Deadline(threading.local):
     """By when the request that this thread makes must be over, monotonic seconds; None where there is no limit."""
 
     at: float | None = None
+    begun: bool = False  # whether bytes of it went out over TLS
 
 
 _deadline = _Deadline()
@@ -31,10 +32,17 @@ def within(seconds: float) -> Iterator[None]:
     """Requests made in the block by this thread, through a ``paced`` manager, are over `seconds` from now. One that is
     not raises urllib3's ReadTimeoutError, as a server that says nothing does."""
     before, _deadline.at = _deadline.at, time.monotonic() + seconds
+    _deadline.begun = False
     try:
         yield
     finally:
         _deadline.at = before
+
+
+def begun() -> bool:
+    """Whether the request that this thread made last, ``within`` a time, had begun to go out when TLS failed: an error
+    of TLS may come with the handshake, and then nothing was sent, or long after the request was carried out."""
+    return _deadline.begun
 
 
 def paced(manager: urllib3.PoolManager) -> None:
@@ -79,6 +87,11 @@ class _Plain(HTTPConnection):
 
 class _Tls(HTTPSConnection):
     response_class = _Response
+
+    def send(self, data: Any) -> None:
+        """What is sent is sent on a connection whose handshake is over."""
+        _deadline.begun = True
+        super().send(data)
 
 
 class _PlainPool(urllib3.HTTPConnectionPool):

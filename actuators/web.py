@@ -11,7 +11,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from actuators import secret
-from actuators.paced import paced, within
+from actuators.paced import begun, paced, within
 from controller.core.params import SecretRef
 
 _MOST = 1 << 24  # bytes of an answer; more is not an answer
@@ -86,8 +86,10 @@ class Web:
                 ) as answer,
             ):  # fmt: skip
                 return Answer(answer.status_code, answer.raw.read(_MOST, decode_content=False))
-        except (requests.exceptions.ConnectTimeout, requests.exceptions.SSLError) as error:
+        except requests.exceptions.ConnectTimeout as error:
             raise NoAnswer(f"{where}: {type(error).__name__}", sent=False) from error
+        except requests.exceptions.SSLError as error:
+            raise NoAnswer(f"{where}: {type(error).__name__}", sent=begun()) from error
         except requests.exceptions.ConnectionError as error:
             reason = getattr(error.args[0], "reason", None) if error.args else None
             never = type(reason).__name__ in ("NewConnectionError", "NameResolutionError")

@@ -22,7 +22,7 @@ from requests.adapters import HTTPAdapter
 from actuators import secret
 from actuators.batch import decreases_first, invalid, reject, wanted
 from actuators.memory import Memory
-from actuators.paced import paced, within
+from actuators.paced import begun, paced, within
 from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
 from controller.core.params import SecretRef, Unit, param
 from controller.core.ports import Ack, Binding, Capability, Finding
@@ -298,8 +298,10 @@ class Webhook:
                     if len(content) > _MAX_BODY:
                         raise _NoAnswer(f"{where}: the answer is too long", sent=True)
                 return _Answer(response.status_code, bytes(content))
-        except (requests.exceptions.ConnectTimeout, requests.exceptions.SSLError) as error:
+        except requests.exceptions.ConnectTimeout as error:
             raise _NoAnswer(f"{where}: {type(error).__name__}", sent=False) from error
+        except requests.exceptions.SSLError as error:
+            raise _NoAnswer(f"{where}: {type(error).__name__}", sent=begun()) from error
         except requests.exceptions.ConnectionError as error:
             raise _NoAnswer(f"{where}: {_cause(error)}", sent=not _never_connected(error)) from error
         except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:

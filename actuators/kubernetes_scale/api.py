@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
-from actuators.paced import paced, within
+from actuators.paced import begun, paced, within
 from controller.core.model import Outcome
 from controller.core.ports import ActuatorError
 
@@ -249,8 +249,9 @@ class Cluster:
 def _fault(what: str, lost: Outcome, error: "client.ApiException") -> Fault:
     status = int(error.status or 0)
     words = _message(error)
-    if status == 0:  # the client reports TLS failures so; nothing was sent
-        return Fault(Outcome.FAILED, f"{what}: the connection is not trusted: {words}")
+    if status == 0:  # the client reports TLS failures so
+        why = "TLS broke before an answer came" if begun() else "the connection is not trusted"
+        return Fault(lost if begun() else Outcome.FAILED, f"{what}: {why}: {words}")
     if status == _FORBIDDEN:
         return Fault(
             Outcome.REFUSED, f"{what}: forbidden: {words}; see manifests/base/rbac.yaml for the rights", status

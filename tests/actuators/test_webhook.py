@@ -15,6 +15,7 @@ from controller.core.params import SecretRef
 from controller.core.ports import Binding
 from tests.support.decisions import decide, replicas
 from tests.support.endpoint import Endpoint, endpoint
+from tests.support.tls import breaking
 
 NOW = 1_704_067_800.0
 LLAMA = replicas("llama")
@@ -94,6 +95,22 @@ def test_nobody_listening_is_a_failure_and_not_an_unknown_that_blocks(end: Endpo
 def test_a_broken_tls_handshake_is_a_failure_since_nothing_was_sent(end: Endpoint) -> None:
     applied = apply_one(webhook(end, url=end.url.replace("http://", "https://")), decide(LLAMA, 4, 6))
     assert applied.outcome is Outcome.FAILED
+
+
+def test_tls_that_breaks_after_the_order_was_read_passes_for_certainly_not_applied(
+    end: Endpoint, tmp_path: Path
+) -> None:  # fmt: skip
+    with breaking(tmp_path) as (url, read):
+        hands = webhook(end, url=url, ca_file=str(tmp_path / "tls.crt"), retries=2)
+        applied = apply_one(hands, decide(LLAMA, 4, 6))
+    assert applied.outcome is Outcome.UNKNOWN, applied
+    assert len(read) == 1, "it is not repeated on a guess"
+
+
+def test_a_certificate_that_nobody_vouches_for_gets_no_order(end: Endpoint, tmp_path: Path) -> None:
+    with breaking(tmp_path) as (url, read):
+        applied = apply_one(webhook(end, url=url), decide(LLAMA, 4, 6))
+    assert (applied.outcome, read) == (Outcome.FAILED, [])
 
 
 def test_a_lost_answer_is_sent_once_and_found_by_verify(end: Endpoint) -> None:
