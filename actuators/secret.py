@@ -12,6 +12,19 @@ class SecretMissing(Exception):
 
 def read(ref: SecretRef) -> bytes:
     """The secret without surrounding white space (files end in a newline)."""
+    return _found(ref)[0]
+
+
+def bearer(ref: SecretRef) -> str:
+    """The value of an Authorization header. A client's own error about one that cannot be sent would quote it."""
+    value, place = _found(ref)
+    if not all(0x21 <= byte <= 0x7E for byte in value):
+        raise SecretMissing(f"the secret in {place} is no token: it has white space, or is not plain ASCII")
+    return f"Bearer {value.decode()}"
+
+
+def _found(ref: SecretRef) -> tuple[bytes, str]:
+    """The secret, and where it is from, for people."""
     if ref.env is not None:
         value = os.environ.get(ref.env, "").strip().encode()
         place = f"environment variable {ref.env}"
@@ -25,4 +38,4 @@ def read(ref: SecretRef) -> bytes:
         raise SecretMissing("the secret names neither an environment variable nor a file")
     if not value:
         raise SecretMissing(f"the secret in {place} is empty or not set")
-    return value
+    return value, place

@@ -74,7 +74,7 @@ class Web:
         headers = {}
         if self._bearer is not None:
             try:
-                headers["Authorization"] = f"Bearer {secret.read(self._bearer).decode()}"
+                headers["Authorization"] = secret.bearer(self._bearer)
             except secret.SecretMissing as error:
                 raise NoAnswer(str(error), sent=False) from error
         try:

@@ -146,7 +146,7 @@ class Webhook:
         for name, ref in (("secret", self._config.secret), ("bearer", self._config.bearer)):
             try:
                 if ref is not None:
-                    secret.read(ref)
+                    (secret.bearer if name == "bearer" else secret.read)(ref)
             except secret.SecretMissing as error:
                 found.append(Finding("error", name, str(error)))
         if self._config.bearer is not None and where.startswith("http://"):
@@ -287,7 +287,7 @@ class Webhook:
         """One request, answered within the time-out as a whole, however slowly its headers and body drip."""
         where = f"{method} to {_shown(url)}"
         if self._config.bearer is not None:
-            headers["Authorization"] = f"Bearer {secret.read(self._config.bearer).decode()}"
+            headers["Authorization"] = secret.bearer(self._config.bearer)
         limit = self._config.timeout
         ask = partial(self._session.request, method, url, data=body, headers=headers, timeout=limit)
         try:

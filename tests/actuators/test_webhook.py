@@ -193,6 +193,17 @@ def test_a_missing_secret_sends_nothing_rather_than_something_unsigned(end: Endp
     assert end.posts == []
 
 
+@pytest.mark.parametrize("token", [b"hunter\n2", "hunter2\u20ac".encode(), b"hunter2\xff"])
+def test_a_token_that_no_header_can_carry_is_quoted_by_the_error(end: Endpoint, tmp_path: Path, token: bytes) -> None:
+    (tmp_path / "token").write_bytes(token)
+    hands = webhook(end, bearer=SecretRef(file=str(tmp_path / "token")))
+    applied = apply_one(hands, decide(LLAMA, 4, 6))
+    errors = [applied.detail, hands.read([LLAMA], NOW)[LLAMA].error, hands.diagnose(NOW)[0].text]
+    assert applied.outcome is Outcome.FAILED
+    assert all("is no token" in error and "hunter" not in error for error in errors), errors
+    assert end.posts == []
+
+
 @pytest.mark.parametrize("what", [200, 401, 500, "hang", "cut", "page", "redirect"])
 def test_no_secret_reaches_a_log_or_an_outcome(
     end: Endpoint, what: int | str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
