@@ -40,7 +40,8 @@ class Envoy:
         self._hub: Hub | None = None
         self._transport: Transport
         if isinstance(config.transport, Files):
-            self._transport = self._files = FilesTransport(config.transport.folder, self._admins)
+            folder = config.transport.folder
+            self._transport = self._files = FilesTransport(folder, self._admins, dry=binding.dry)
         else:
             self._hub = Hub(self._envoy_came_or_went)
             self._transport = GrpcTransport(config.transport, self._hub)

@@ -31,10 +31,11 @@ _AGAIN = 0.002  # seconds between two looks at whether Envoy has taken a file
 
 
 class FilesTransport:
-    """Writes the files and, where admin pages are told, waits until their Envoys have taken them."""
+    """Writes the files, but for a `dry` run, and, where admin pages are told, waits until their Envoys have taken
+    them."""
 
-    def __init__(self, folder: str, admins: Sequence[Admin]) -> None:
-        self.folder, self._admins = Path(folder), admins
+    def __init__(self, folder: str, admins: Sequence[Admin], *, dry: bool = False) -> None:
+        self.folder, self._admins, self._dry = Path(folder), admins, dry
         self._written: dict[Key, tuple[str, Resource]] = {}  # version and content of what was written last
         self._failed: dict[Key, str] = {}
         self._refusals: dict[tuple[str, Key], int] = {}  # by admin page, as counted before the last write
@@ -53,6 +54,8 @@ class FilesTransport:
 
     def tell(self, resources: Mapping[Key, Resource], changed: Collection[Key]) -> None:
         """See ``Transport``."""
+        if self._dry:
+            return
         self._count += 1
         version = f"{self._began:x}-{self._count}"
         for key in sorted(changed, key=str):

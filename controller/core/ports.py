@@ -260,11 +260,13 @@ class Actuator(Protocol):
 class Binding:
     """What assembly tells an actuator about its place: the targets it owns, and who we are. `scopes` are pools with
     levers whose members are replicas; of these it owns all, as they come and go. An actuator that several levers share
-    has the targets and scopes of all of them."""
+    has the targets and scopes of all of them. `dry` where nothing is ever applied: one that tells its targets more than
+    what it is given to apply, such as where replicas are, must not."""
 
     targets: tuple[Target, ...]
     identity: str = "inference-governor"
     scopes: tuple[tuple[str, Lever], ...] = ()
+    dry: bool = False
 
     @property
     def levers(self) -> tuple[Lever, ...]:

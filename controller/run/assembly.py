@@ -275,8 +275,9 @@ def _actuators(
             where = f"actuators.{plugin.name}" if plugin.name else f"pools.{key}"
             if where not in built:
                 binding = _binding(config, rules, plugin.name) if plugin.name else _bound([(pool, lever)])
-                real = ends.actuator(where, plugin, binding)
-                built[where] = DryRun(real) if mode is RunMode.DRY_RUN else real
+                dry = mode is RunMode.DRY_RUN
+                real = ends.actuator(where, plugin, replace(binding, dry=dry))
+                built[where] = DryRun(real) if dry else real
             out[key] = built[where]
     return out
 
