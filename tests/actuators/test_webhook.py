@@ -324,3 +324,28 @@ def test_an_unusable_config_is_refused_before_it_matters(end: Endpoint, config: 
     with pytest.raises(ValueError, match=message) as refused:
         webhook(end, **config)
     assert "hunter2" not in str(refused.value)
+
+
+# --- several at a time -------------------------------------------------------------------------------------------
+
+SMALL, LARGE = replicas("small"), replicas("large")
+
+
+@pytest.mark.parametrize(
+    ("what", "outcome"),
+    [(403, Outcome.REFUSED), (503, Outcome.FAILED), ("lost", Outcome.UNKNOWN)],
+    ids=["it refuses one of many", "half of a batch fails", "the answer to one is lost"],
+)
+def test_one_of_many_stops_or_undoes_the_others(end: Endpoint, what: int | str, outcome: Outcome) -> None:
+    for pool in ("small", "large"):
+        end.values[pool, "replicas", ""] = 4
+    hands = webhook(end, LLAMA, SMALL, LARGE, retries=0)
+    hands.read([LLAMA, SMALL, LARGE], NOW)
+    end.script += [("POST", "as usual"), ("POST", what)]
+    batch = [decide(LLAMA, 4, 6), decide(SMALL, 4, 5), decide(LARGE, 4, 2)]  # told: large, llama, small
+    applied = {one.target: one.outcome for one in hands.apply(batch, NOW)}
+    assert applied == {LARGE: Outcome.DONE, LLAMA: outcome, SMALL: Outcome.DONE}
+    states = hands.read([LLAMA, SMALL, LARGE], NOW + 15)
+    took = 6 if what == "lost" else 4
+    assert {t: s.accepted for t, s in states.items()} == {LLAMA: took, SMALL: 5, LARGE: 2}
+    assert not any(state.foreign_writer for state in states.values())
