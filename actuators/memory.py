@@ -18,6 +18,7 @@ class _Known:
     drifted_at: float = 0.0
     foreign: str = ""
     foreign_at: float = 0.0
+    twin_at: float | None = None  # when another process of ours moved it
 
 
 class Memory:
@@ -48,6 +49,17 @@ class Memory:
         self._known[target] = replace(
             self._get(target), drift=Drift.FOREIGN, drifted_at=at, foreign=writer, foreign_at=at
         )
+
+    def succeeded(self, target: Target, value: float, now: float) -> None:
+        """Another process of ours wrote it, as one does that took over. When it moves it again, after we have moved it
+        in between, both of us run and undo each other: then it is a stranger's write, and yielded to."""
+        known = self._get(target)
+        if value not in known.expected and known.expected:
+            ours, theirs = known.changed_at, known.twin_at
+            if ours is not None and theirs is not None and theirs <= ours and now - theirs < self._yield_for:
+                known = replace(known, drift=Drift.FOREIGN, drifted_at=now, foreign="another Governor", foreign_at=now)
+            known = replace(known, twin_at=now)
+        self._known[target] = replace(known, expected=frozenset({value}))
 
     def settled(self, target: Target, value: float) -> None:
         """The target holds `value` as a consequence of our write, even if it is not what was asked for."""

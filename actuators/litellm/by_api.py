@@ -172,7 +172,7 @@ class ByApi:
         known = self._generations.get(target, row.generation)
         ours = row.by == self._identity and not row.foreign
         if ours and row.generation > known and target in self._memory:
-            self._memory.settled(target, value)  # another process of ours
+            self._memory.succeeded(target, value, now)
         drift = Drift.STALE if ours and row.generation < known else Drift.FOREIGN
         writer = row.by if row.by and row.by != self._identity else "somebody by LiteLLM's API or page"
         self._memory.saw(target, value, now, writer, drift)

@@ -41,8 +41,10 @@ class ByPlugin:
         for target in targets:
             value = document.value(target, now)
             until = self._until.get(target)
-            if target in self._memory and (ours or (until is not None and now >= until)):
-                self._memory.settled(target, value)  # another process of ours, or it ran out
+            if target in self._memory and until is not None and now >= until:
+                self._memory.settled(target, value)  # it ran out
+            elif target in self._memory and ours:
+                self._memory.succeeded(target, value, now)
             writer = document.by if document.by not in ("", self._identity) else "somebody who changed the document"
             drift = Drift.STALE if older else Drift.FOREIGN
             if document.run and document.run != self._runs.get(target, document.run):

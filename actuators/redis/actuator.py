@@ -140,7 +140,10 @@ class Redis:
         value = at_rest(target) if found.value is None else found.value
         ours = self._ours.get(target)
         if self._expected(target, found, ours, now):
-            self._memory.settled(target, value)
+            if found.value is None:
+                self._memory.settled(target, value)
+            else:
+                self._memory.succeeded(target, value, now)
         drift = Drift.FOREIGN
         if anew:
             drift = Drift.RESTARTED

@@ -176,7 +176,7 @@ class Aibrix:
         known = self._generations.get(target, user.generation)
         ours = user.by == self._identity and not user.strange and user.cap is not None
         if ours and user.generation > known and self._memory.value(target) is not None:
-            self._memory.settled(target, user.value)  # another process of ours
+            self._memory.succeeded(target, user.value, now)
         drift = Drift.FOREIGN
         if anew:
             drift = Drift.RESTARTED

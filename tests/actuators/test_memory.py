@@ -51,3 +51,31 @@ def test_every_further_foreign_write_starts_the_time_anew(memory: Memory) -> Non
 def test_a_value_that_was_there_already_is_not_claimed_as_our_change(memory: Memory) -> None:
     memory.sent(A, 4.0, Outcome.DONE, 10.0, moved=False)
     assert memory.state(A, 4.0, 10.0).last_change is None
+
+
+def test_a_successor_is_fought_for_a_quarter_of_an_hour(memory: Memory) -> None:
+    memory.sent(A, 6.0, Outcome.DONE, 10.0)
+    for now, value in ((15.0, 5.0), (30.0, 7.0), (45.0, 4.0)):
+        memory.succeeded(A, value, now)
+        memory.saw(A, value, now)
+        assert foreign(memory, now) == ""
+
+
+def test_two_governors_undo_each_other_for_ever_and_nobody_is_told(memory: Memory) -> None:
+    memory.sent(A, 6.0, Outcome.DONE, 10.0)
+    memory.succeeded(A, 3.0, 15.0)
+    assert foreign(memory, 15.0) == ""
+    memory.sent(A, 6.0, Outcome.DONE, 20.0)
+    memory.succeeded(A, 6.0, 25.0)  # renewed by the other at the value that we want as well
+    assert foreign(memory, 25.0) == ""
+    memory.succeeded(A, 3.0, 30.0)
+    assert foreign(memory, 30.0) == "another Governor"
+    assert foreign(memory, 631.0) == ""
+
+
+def test_one_that_took_over_twice_in_an_hour_is_a_rival(memory: Memory) -> None:
+    memory.sent(A, 6.0, Outcome.DONE, 10.0)
+    memory.succeeded(A, 3.0, 15.0)
+    memory.sent(A, 6.0, Outcome.DONE, 20.0)
+    memory.succeeded(A, 3.0, 700.0)
+    assert foreign(memory, 700.0) == ""

@@ -13,7 +13,7 @@ import redis
 
 from actuators.redis import Redis, RedisConfig
 from actuators.redis.schema import SCRIPT
-from controller.core.model import Drift, Lever, Outcome, Target
+from controller.core.model import Drift, Lever, Outcome, Target, TargetState
 from controller.core.params import SecretRef
 from controller.core.ports import Binding
 from tests.actuators.rigs import NOW
@@ -336,6 +336,23 @@ def test_a_value_that_another_process_of_ours_wrote_is_ours(place: Place) -> Non
     twin.apply([decide(A, 500, 200)], NOW)
     state = place.hands.read([A], NOW + 15)[A]
     assert (state.accepted, state.foreign_writer, state.drift) == (200, "", None)
+    twin.close()
+
+
+def test_two_governors_that_undo_each_other_are_told_and_one_stands_down(place: Place) -> None:
+    place.cap(500)
+    place.hands.read([A], NOW)
+    twin = place.again()
+
+    def theirs(at: float) -> TargetState:
+        twin.read([A], at)
+        assert twin.apply([decide(A, 500, 200)], at)[0].outcome is Outcome.DONE
+        return place.hands.read([A], at + 5)[A]
+
+    assert theirs(NOW).foreign_writer == ""  # one that took over
+    assert place.hands.apply([decide(A, 200, 500)], NOW + 10)[0].outcome is Outcome.DONE
+    state = theirs(NOW + 30)
+    assert (state.accepted, state.foreign_writer, state.drift) == (200, "another Governor", Drift.FOREIGN)
     twin.close()
 
 
