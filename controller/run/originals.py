@@ -7,6 +7,7 @@ day are forgotten, else the file would grow with every pod that there ever was.
 """
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -103,7 +104,11 @@ def read(path: Path) -> dict[Target, Original]:
         plain = json.loads(path.read_bytes())
         if plain["version"] != VERSION:
             raise ValueError(f"version {plain['version']!r}")
-        return {codec.target_of(name): codec.decode(Original, one) for name, one in plain["originals"].items()}
+        found = {codec.target_of(name): codec.decode(Original, one) for name, one in plain["originals"].items()}
+        for target, one in found.items():
+            if not math.isfinite(one.value) or one.value < 0:
+                raise ValueError(f"{target} was never {one.value:g}")
+        return found
     except FileNotFoundError:
         return {}
     except OSError as error:

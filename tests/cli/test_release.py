@@ -173,6 +173,18 @@ def test_a_damaged_file_of_originals_is_not_overwritten_with_governors_own_value
     assert "no file of originals" in str(run(config, "release", "--restore").exception)
 
 
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-4"])
+def test_an_original_that_can_be_none_is_put_back_or_ends_in_a_traceback(
+    end: Endpoint, config: Path, value: str
+) -> None:  # fmt: skip
+    governed(config, replicas=7)
+    file = originals.file_of(config.parent / "ledger")
+    file.write_text(f'{{"version": 1, "originals": {{"chat/replicas": {{"value": {value}, "at": 1}}}}}}')
+    done = governor("release", "--restore", "--config", config)
+    assert (done.returncode, "chat/replicas was never" in done.stderr) == (2, True), done.stderr
+    assert end.values[key(REPLICAS)] == 7
+
+
 def test_undo_takes_back_the_last_minutes_and_no_more(end: Endpoint, config: Path) -> None:
     governed(config, replicas=6, acme=500)
     shown = run(config, "undo", "--last", "10m", "--show")
