@@ -49,7 +49,7 @@ def decide(
 ) -> tuple[Plan, DecideState]:
     """One plan. `policies` by "pool/lever". The same arguments give the same plan, byte for byte."""
     turn = _Turn(snapshot, estimates, rules, policies, state, ledger_ok)
-    for pool in relief.senders_first(rules.pools):
+    for pool in rules.senders_first:
         turn.ladder(pool)
     return turn.plan()
 
@@ -137,7 +137,7 @@ class _Turn:
         if not any(one.lever is Lever.BREAKER for one in pool.levers):
             return 0
         now = [value for d in self._above(pool.pool, Lever.BREAKER).values() if (value := stands(d)) is not None]
-        return sum(value < relief.OUT for value in now) if now else relief.held_out(pool.pool, self._snapshot)
+        return sum(value < relief.OUT for value in now) if now else self._known.held_out(pool.pool)
 
     def _above(self, pool: str, lever: Lever) -> Mapping[Target, Decision]:
         """What a rung above decided; nothing where it comes later, or there is none."""
@@ -214,7 +214,7 @@ def _facts(
 
 def _members(snapshot: Snapshot, rules: FleetRules) -> dict[tuple[str, Lever], tuple[Target, ...]]:
     """Targets of levers whose members come and go, by pool and lever, sorted."""
-    if not any(lever.lever in PER_REPLICA for pool in rules.pools for lever in pool.levers):
+    if not rules.replica_by_replica:
         return {}
     found: dict[tuple[str, Lever], list[Target]] = {}
     for target in snapshot.targets:

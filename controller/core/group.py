@@ -52,6 +52,8 @@ def one_in(decisions: Mapping[Target, Decision], rules: LeverRules) -> dict[Targ
     if rules.lever not in PER_REPLICA or rules.mode is Mode.OFF:
         return dict(decisions)
     values = [stands for d in decisions.values() if (stands := d.current if d.blocked else d.final) is not None]
+    if any(value >= OUT for value in values):
+        return dict(decisions)  # nearly always
     mine = [d for d in decisions.values() if d.final is not None and not d.blocked]
     free = [d for d in mine if d.why is not Why.PIN]
     least = OUT if free and rules.lever is Lever.BREAKER else _SOME

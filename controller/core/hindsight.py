@@ -45,12 +45,15 @@ def look(
     }  # fmt: skip
     if not rules:
         return state
-    there = {lever: [(t.member, snapshot.targets.get(t, UNREAD)) for t in pool.of_lever(lever)] for lever in rules}
-    values = {
-        lever: {member: held.accepted for member, held in members if held.accepted is not None}
-        for lever, members in there.items()
-    }
-    foreign = {lever for lever, members in there.items() if any(held.foreign_writer for _, held in members)}
+    values: dict[Lever, dict[str, float]] = {lever: {} for lever in rules}
+    foreign: set[Lever] = set()
+    for lever, own in values.items():
+        for target in pool.of_lever(lever):
+            held = snapshot.targets.get(target, UNREAD)
+            if held.accepted is not None:
+                own[target.member] = held.accepted
+            if held.foreign_writer:
+                foreign.add(lever)
     stands: dict[Lever, float] = {}
 
     def relieved(lever: Lever, of: Mapping[str, float]) -> float:

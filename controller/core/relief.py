@@ -14,7 +14,6 @@ from controller.core.model import Decision, Lever, Snapshot, Target
 from controller.core.movable import UNREAD
 from controller.core.ports import Balance, Estimate
 from controller.core.rules import LeverRules, PoolRules
-from controller.core.tenancy import ClassRules, TenantRules
 
 FEW, MANY = 0.8, 0.98  # share of what is carried that may be in use: of few sequences, and of very many
 UNKNOWN = 0.95  # while nobody knows how many there are
@@ -25,7 +24,7 @@ def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Kno
     """Supply and demand of a pool now, with what other pools send here from this tick on, not yet in any reading."""
     owner = snapshot.targets.get(Target(pool.pool, Lever.REPLICAS), UNREAD)
     serving = estimate.evidence.get("serving", owner.ready or owner.accepted or 0.0)
-    out = held_out(pool.pool, snapshot) if any(one.lever is Lever.BREAKER for one in pool.levers) else 0
+    out = known.held_out(pool.pool) if any(one.lever is Lever.BREAKER for one in pool.levers) else 0
     accepted = owner.accepted or 0.0
     room, exchange = known.receivers(pool, estimate)
     return Balance(
@@ -40,13 +39,14 @@ def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Kno
     )
 
 
-def held_out(pool: str, snapshot: Snapshot) -> int:
-    """How many of the replicas that are seen a breaker holds out of rotation."""
-    readings, out = snapshot.pools.get(pool), 0
-    for name in readings.replicas if readings is not None else ():
-        held = snapshot.targets.get(Target(pool, Lever.BREAKER, name))
-        if held is not None and held.accepted is not None and held.accepted < OUT:
-            out += 1
+def held_out(snapshot: Snapshot) -> dict[str, int]:
+    """How many of the replicas that are seen a breaker holds out of rotation, by pool; none where no pool is named."""
+    out: dict[str, int] = {}
+    for target, held in snapshot.targets.items():
+        if target.lever is Lever.BREAKER and held.accepted is not None and held.accepted < OUT:
+            readings = snapshot.pools.get(target.pool)
+            if readings is not None and target.member in readings.replicas:
+                out[target.pool] = out.get(target.pool, 0) + 1
     return out
 
 
@@ -143,9 +143,9 @@ def consenting(pool: PoolRules, now: Balance, here: Here | None = None) -> float
     here = Here() if here is None else here
     parts = []
     if pool.tenants:
-        parts.append(math.fsum(here.flow(now, n) for n in now.by_flow if _consents(pool.tenants.get(n))))
+        parts.append(math.fsum([here.flow(now, n) for n in now.by_flow if n in pool.consenting_tenants]))
     if pool.classes:
-        parts.append(math.fsum(here.klass(now, n) for n in now.by_class if _consents(pool.classes.get(n))))
+        parts.append(math.fsum([here.klass(now, n) for n in now.by_class if n in pool.consenting_classes]))
     return min(parts, default=0.0)
 
 
@@ -154,17 +154,17 @@ def sheddable(pool: PoolRules, now: Balance, here: Here) -> float:
     return math.fsum(here.klass(now, name) for name, one in pool.classes.items() if one.sheddable)
 
 
-def _consents(one: TenantRules | ClassRules | None) -> bool:
-    return one is not None and one.consents
-
-
 class Known:
     """What is known of all pools while one tick is decided, pool by pool: their estimates and what they have left, so
     that who sends work elsewhere sees how much fits there, and who receives it has it in its demand."""
 
     def __init__(self, snapshot: Snapshot, estimates: Mapping[str, Estimate]) -> None:
-        self._snapshot, self._estimates = snapshot, estimates
+        self._estimates, self._out = estimates, held_out(snapshot)
         self._charged: dict[str, float] = {}
+
+    def held_out(self, pool: str) -> int:
+        """How many of its replicas a breaker holds out of rotation."""
+        return self._out.get(pool, 0)
 
     def charged(self, pool: str) -> float:
         """Work that was sent here in this tick, replica-equivalents of the receiving pool."""
@@ -182,7 +182,7 @@ class Known:
                     continue
                 if not there.unit_rate and (there.offered is None or there.offered > 0):
                     continue
-                serving = max(0.0, there.evidence.get("serving", 0.0) - held_out(name, self._snapshot))
+                serving = max(0.0, there.evidence.get("serving", 0.0) - self.held_out(name))
                 room[name] = max(0.0, usable(serving, there) - (there.demand or 0.0) - self.charged(name))
                 exchange[name] = estimate.unit_rate / there.unit_rate if there.unit_rate else 1.0
         return room, exchange
@@ -196,20 +196,3 @@ class Known:
         agreed = consenting(pool, now) if raised else 0.0
         for name, more in raised.items():
             self._charged[name] = self.charged(name) + more * agreed * now.exchange[name]
-
-
-def senders_first(pools: tuple[PoolRules, ...]) -> list[PoolRules]:
-    """By name, but who sends work elsewhere comes before who receives it. The config refuses circles; in one, the order
-    is by name."""
-    if not any(one.lever is Lever.DOWNGRADE for pool in pools for one in pool.levers):
-        return sorted(pools, key=lambda p: p.pool)
-    depth: dict[str, int] = {}
-    receivers = {p.pool: [n for r in p.levers if r.lever is Lever.DOWNGRADE for n in r.members] for p in pools}
-
-    def steps(name: str, seen: tuple[str, ...]) -> int:
-        if name not in depth:
-            beyond = [steps(one, (*seen, name)) for one in receivers.get(name, ()) if one and one not in seen]
-            depth[name] = 1 + max(beyond, default=-1)
-        return depth[name]
-
-    return sorted(pools, key=lambda p: (-steps(p.pool, ()), p.pool))

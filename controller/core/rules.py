@@ -99,6 +99,16 @@ class PoolRules:
         """Its levers that do more than observe."""
         return frozenset(one.lever for one in self.levers if one.mode in (Mode.PROTECT, Mode.AUTO))
 
+    @cached_property
+    def consenting_tenants(self) -> frozenset[str]:
+        """Tenants whose requests may go to a smaller model."""
+        return frozenset(name for name, one in self.tenants.items() if one.consents)
+
+    @cached_property
+    def consenting_classes(self) -> frozenset[str]:
+        """The same of request classes."""
+        return frozenset(name for name, one in self.classes.items() if one.consents)
+
     def of_lever(self, lever: Lever) -> tuple[Target, ...]:
         """Targets of a lever that are known beforehand, sorted."""
         return self._by_lever.get(lever, ())
@@ -156,7 +166,7 @@ class FleetGuard:
     min_pools: int = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FleetRules:
     """All pools, their budgets, the fleet-wide guard, and what is sized together."""
 
@@ -165,3 +175,23 @@ class FleetRules:
     guard: FleetGuard = field(default_factory=FleetGuard)
     pairs: tuple[Pair, ...] = ()
     variants: tuple[Variants, ...] = ()
+
+    @cached_property
+    def senders_first(self) -> tuple[PoolRules, ...]:
+        """Pools by name, but who sends work elsewhere comes before who receives it. The config refuses circles; in one,
+        the order is by name."""
+        receivers = {p.pool: [n for r in p.levers if r.lever is Lever.DOWNGRADE for n in r.members] for p in self.pools}
+        depth: dict[str, int] = {}
+
+        def steps(name: str, seen: tuple[str, ...]) -> int:
+            if name not in depth:
+                beyond = [steps(one, (*seen, name)) for one in receivers.get(name, ()) if one and one not in seen]
+                depth[name] = 1 + max(beyond, default=-1)
+            return depth[name]
+
+        return tuple(sorted(self.pools, key=lambda p: (-steps(p.pool, ()), p.pool)))
+
+    @cached_property
+    def replica_by_replica(self) -> bool:
+        """Whether any lever is moved so."""
+        return any(lever.lever in PER_REPLICA for pool in self.pools for lever in pool.levers)

@@ -59,13 +59,14 @@ class Rung:
             proposals, after = policy.propose(
                 view, self.pool.objectives, brief, policy.initial() if state is None else state
             )
-            sane = [proposal for proposal in proposals if _sane(proposal) and proposal.target in self.owners]
+            wanted: dict[Target, list[Proposal]] = {}
+            for one in proposals:
+                # A law that computes nonsense must not reach the merge; config tests find it, production ignores it.
+                if math.isfinite(one.value) and one.target in self.owners:
+                    wanted.setdefault(one.target, []).append(one)
         except Exception as error:  # noqa: BLE001 - a stranger's law must not stop the other pools; the plan tells
             self.broken = f"{type(error).__name__}: {error}"
             return {}, state
-        wanted: dict[Target, list[Proposal]] = {}
-        for proposal in sane:
-            wanted.setdefault(proposal.target, []).append(proposal)
         return wanted, after
 
     def _without_given_up(self) -> dict[Target, TargetState]:
@@ -215,8 +216,3 @@ def _only_bounds(proposals: Sequence[Proposal]) -> bool:
         if one.ask is not Ask.AT_LEAST and one.ask is not Ask.AT_MOST:
             return False
     return bool(proposals)
-
-
-def _sane(proposal: Proposal) -> bool:
-    """A law that computes nonsense must not reach the merge; config tests find it, production ignores it."""
-    return math.isfinite(proposal.value)
