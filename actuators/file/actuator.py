@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,13 @@ class File:
             content = self._load()
         except _Unusable as error:
             return {target: self._memory.state(target, None, now, error=str(error)) for target in targets}
-        return {target: self._read_one(target, content, now) for target in targets}
+        placed = self._placed(content)
+        return {
+            target: self._read_one(target, content, now)
+            if placed is None or str(target) in placed
+            else self._memory.state(target, None, now, error=self._without_place(target))
+            for target in targets
+        }
 
     def apply(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:
         problems = invalid(decisions, self._owns, quantum=self._config.quantum)
@@ -188,6 +194,20 @@ class File:
 
     def _write(self, content: _Content, values: Mapping[str, float]) -> None:
         replace_file(self._path, render({**content.keys, **_numbers(values)}, self._config.format).encode())
+
+    def _placed(self, content: _Content) -> Set[str] | None:
+        """The keys that the template looks at; None where there is none, or one that is broken, which a write tells."""
+        if self._output is None:
+            return None
+        keys: set[str] = set()
+        try:
+            fill(self._config.template, content.keys, self._config.variables, keys)
+        except BadTemplate:
+            return None
+        return keys
+
+    def _without_place(self, target: Target) -> str:
+        return f"{self._config.template} does not look at {target}; name it there as the metrics and the config do"
 
     def _made(self, keys: Mapping[str, Any]) -> bytes | None:
         """What the output would be with these values; None where there is no template."""

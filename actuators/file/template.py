@@ -14,16 +14,18 @@ class BadTemplate(Exception):
     """The template cannot be read, or cannot be filled in; the message says what and where."""
 
 
-def fill(path: str, values: Mapping[str, Any], variables: Mapping[str, str]) -> str:
+def fill(path: str, values: Mapping[str, Any], variables: Mapping[str, str], looked_at: set[str] | None = None) -> str:
     """The text that a template gives. It knows `variables` by their names and two functions: `value(pool, lever,
     member="", default=...)` and `share(pool, replica)`, the lesser of its weight and its breaker, 1 where neither was
-    ever set. What is not defined is an error, and never an empty place."""
+    ever set. What is not defined is an error, and never an empty place. Keys that it asks for go to `looked_at`."""
     room = ImmutableSandboxedEnvironment(  # text of configurations, in which nothing is to be escaped
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
 
     def value(pool: str, lever: str, member: str = "", default: Any = None) -> Any:
         key = str(Target(pool, Lever(lever), member))
+        if looked_at is not None:
+            looked_at.add(key)
         found = values.get(key, default)
         if found is None:
             raise BadTemplate(f"{path}: there is no {key}, and no default for it")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from actuators.file import File, FileConfig
+from actuators.file.__main__ import main
 from controller.config import load
 from controller.core.model import Decision, Lever, Outcome, Target
 from controller.core.ports import Binding
@@ -129,6 +130,32 @@ def test_a_template_that_cannot_be_filled_in_changes_nothing(
     assert (applied.outcome, words in applied.detail) == (Outcome.FAILED, True), applied
     assert server.output.read_bytes() == before
     assert server.values.read_text() == "{}"
+
+
+def test_a_replica_that_the_template_does_not_know_is_told_and_not_claimed(tmp_path: Path) -> None:
+    """Its values would be written and read back, and move nothing."""
+    stranger = Target("chat", Lever.BREAKER, "llama-7c9f-x2")
+    variables = dict.fromkeys(("listen", "r1", "r2", "r3", "small"), "127.0.0.1:9")
+    config = FileConfig(
+        str(tmp_path / "values.json"), template=str(TEMPLATE), output=str(tmp_path / "nginx.conf"), variables=variables
+    )
+    states = File(config, BINDING).read([stranger, B1, R1, ACME, SMALL], NOW)
+    assert "does not look at chat/breaker/llama-7c9f-x2" in states[stranger].error
+    assert not [state.error for target, state in states.items() if state.error and target != stranger]
+
+
+def test_the_first_output_is_made_by_a_command(
+    server: Nginx, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else neither could begin: nginx needs the file, and Governor an nginx that it may tell to reload."""
+    assert main([str(TEMPLATE), *(f"{name}={value}" for name, value in server.variables.items())]) == 0
+    first = tmp_path / "first.conf"
+    first.write_text(capsys.readouterr().out)
+    assert first.read_text() == server.output.read_text()
+    assert main([str(TEMPLATE)]) == 2
+    assert "is undefined" in capsys.readouterr().err
+    assert main([]) == main([str(TEMPLATE), "r1"]) == 2
+    assert "usage" in capsys.readouterr().err
 
 
 def test_a_reload_that_fails_puts_both_files_back(server: Nginx) -> None:
