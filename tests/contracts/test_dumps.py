@@ -151,6 +151,7 @@ def test_vllm_0_32_supports_exactly_these_signals() -> None:
     assert missing == {
         Signal.GPU_MEMORY, Signal.GPU_UTILISATION, Signal.RETRY_SHARE, Signal.TIMEOUTS, Signal.OOM_RESTARTS,
         Signal.CRASH_RESTARTS, Signal.READY_REPLICAS, Signal.LORA_LOADED, Signal.REJECTED_RATE, Signal.XID_ERRORS,
+        Signal.RECENT_RATE,  # vLLM counts who ended, not who came
     }  # fmt: skip
 
 
