@@ -242,11 +242,11 @@ def test_what_a_hung_reload_never_brought_into_force_passes_for_done_for_ever(pa
     """With the new value in the file, `verify` would call it done, and nothing would ever reload again."""
     loaded, once = tmp_path / "loaded", tmp_path / "once"
     reload = f"""
-import pathlib, time, shutil
+import pathlib, shutil, threading
 once = pathlib.Path({str(once)!r})
 if not once.exists():
     once.touch()
-    time.sleep(60)
+    threading.Event().wait()
 shutil.copy({str(path)!r}, {str(loaded)!r})
 """
     file = hands(path, timeout=0.5, reload=shell(reload))
