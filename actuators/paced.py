@@ -1,4 +1,5 @@
-"""Answers that are complete by a certain time, headers included, for every client that rests on urllib3.
+"""Answers that are complete by a certain time, headers included, for every client that rests on urllib3; others ask
+``left``.
 
 A time-out of urllib3 is the longest wait for the next byte. A server that drips one now and then inside its headers
 holds its reader for as long as it likes. Here every wait gets no more than what is left of one deadline.
@@ -37,6 +38,11 @@ def within(seconds: float) -> Iterator[None]:
         yield
     finally:
         _deadline.at = before
+
+
+def left() -> float | None:
+    """Seconds that the request of this thread still has, below 0 when they are over; None where there is no limit."""
+    return None if _deadline.at is None else _deadline.at - time.monotonic()
 
 
 def begun() -> bool:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from actuators import secret
+from actuators.paced import within
+from actuators.redis.timed import timed
 from controller.core.model import Outcome
 from controller.core.params import SecretRef, Unit, param
 
@@ -74,6 +76,7 @@ def _library() -> Any:
     try:
         import redis
         import redis.backoff
+        import redis.connection
         import redis.exceptions
         import redis.retry
     except ImportError as error:
@@ -106,8 +109,9 @@ class Server:
         connection = self._connected()
         answers: list[Reply] = []
         try:
-            connection.send_packed_command(connection.pack_commands(commands))
-            answers += [self._one(connection) for _ in commands]
+            with within(self._config.timeout):
+                connection.send_packed_command(connection.pack_commands(commands))
+                answers += [self._one(connection) for _ in commands]
             return answers
         except self._redis.TimeoutError as error:
             raise self._lost(connection, f"no answer within {self._config.timeout:g} s") from error
@@ -130,7 +134,8 @@ class Server:
         try:
             if self._pool is None:
                 self._pool = self._make_pool()
-            connection: Connection = self._pool.get_connection()
+            with within(self._config.timeout):
+                connection: Connection = self._pool.get_connection()
         except secret.SecretMissing as error:
             raise NoAnswer(str(error), Outcome.FAILED) from error
         except (told.AuthenticationError, told.BusyLoadingError, told.ResponseError) as error:
@@ -156,6 +161,7 @@ class Server:
             options["credential_provider"] = _Password(c.user, c.password)
         if c.url.startswith("rediss:"):
             options.update(ssl_ca_certs=c.ca_file or None, ssl_cert_reqs="required", ssl_check_hostname=True)
+        options["connection_class"] = timed(self._redis, urlsplit(c.url).scheme)
         pool: ConnectionPool = self._redis.ConnectionPool.from_url(c.url, **options)
         return pool
 

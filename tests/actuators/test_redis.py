@@ -177,6 +177,26 @@ def test_after_an_outage_the_next_write_goes_through_without_a_restart(place: Pl
     assert place.cap(300, current=500) is Outcome.DONE
 
 
+def test_a_redis_that_drips_its_answer_does_not_hold_us(place: Place) -> None:
+    """The time-out of redis-py counts from byte to byte: 0.4 s here, and each byte comes after 0.1 s."""
+    place.cap(500)
+    place.wire.drip = 0.1
+    begun = time.monotonic()
+    assert place.cap(300, current=500) is Outcome.UNKNOWN
+    assert time.monotonic() - begun < 2 * 0.4 + 0.3  # a question before the write, and a connection
+    place.wire.drip = 0.0
+    assert place.hands.verify([decide(A, 500, 300)], NOW)[0].outcome is Outcome.DONE
+
+
+def test_a_question_waits_for_nothing_but_its_own_answer(place: Place) -> None:
+    """redis-py looks at an idle connection, without waiting, before it gives it out."""
+    place.hands.read([A], NOW)
+    begun = time.monotonic()
+    for _ in range(5):
+        assert not place.hands.read([A], NOW)[A].error
+    assert time.monotonic() - begun < 0.4
+
+
 def test_a_disk_that_is_full_fails_the_write_and_says_so(tmp_path: Path) -> None:
     """Redis refuses writes once it could not save: here its folder is gone."""
     folder = tmp_path / "data"

@@ -13,8 +13,9 @@ _CHUNK = 1 << 16
 @dataclass
 class Relay:
     """`lose` holds words: the next request with one of them in it reaches the server, and its answer never comes back.
-    `mute` swallows all that comes. `says` is sent instead of every answer. `passed` counts connections, `counted`
-    what was passed on with one of the words `counts` in it."""
+    `mute` swallows all that comes. `drip` is the time in seconds before each byte of an answer. `says` is
+    sent instead of every answer. `passed` counts connections, `counted` what was passed on with one of the words
+    `counts` in it."""
 
     port: int = 0
     to: int = 0
@@ -22,9 +23,13 @@ class Relay:
     counts: tuple[bytes, ...] = ()
     counted: int = 0
     mute: bool = False
+    drip: float = 0.0
     says: bytes = b""
     passed: int = 0
     served: threading.Event = field(default_factory=threading.Event)  # a lost request was carried out
+
+    def _parts(self, data: bytes) -> list[bytes]:
+        return [bytes([one]) for one in data] if self.drip else [data]
 
     def quiet(self) -> bool:
         return self.mute
@@ -67,8 +72,11 @@ class Relay:
                 if cut.is_set():
                     self.served.set()
                     break
-                if not self.mute:
-                    client.sendall(self.says or data)
+                for part in self._parts(self.says or data):
+                    if self.drip:
+                        cut.wait(self.drip)
+                    if not self.mute:
+                        client.sendall(part)
         for end in (server, client):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
