@@ -1,5 +1,6 @@
 """What the config says of an Envoy: how it is reached, and what stands for each pool on its side."""
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -8,8 +9,6 @@ from urllib.parse import urlsplit
 from actuators.endpoints import Origin
 from controller.core.model import Lever, Target
 from controller.core.params import Unit, param
-
-_LOOPBACK = ("127.", "[::1]", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Grpc:
             raise ValueError(f"listen: {self.listen!r} is not an address; write host:port")
         if bool(self.certificate) != bool(self.key) or (self.client_ca and not self.certificate):
             raise ValueError("certificate: certificate and key go together; set both, and client_ca only beside them")
-        if not (self.certificate or self.plaintext or host.startswith(_LOOPBACK)):
+        if not (self.certificate or self.plaintext or _is_loopback(host)):
             raise ValueError("listen: anyone could steer or read what is served there; set certificate, key, client_ca")
 
 
@@ -139,3 +138,10 @@ class EnvoyConfig:
     def split(self, pool: str) -> str:
         """What the runtime keys of a pool's split begin with."""
         return self.pools[pool].split or f"governor.downgrade.{pool}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False  # a name leads wherever its owner likes

@@ -6,10 +6,13 @@ Before Governor has decided, and of servers that it does not move, it says nothi
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
 _QUESTION = 300  # bytes
+_TIME = 2.0  # seconds for a whole question and its answer
+_MOST = 256  # questions at once: one for each server of each HAProxy, and each is over in a moment
 
 
 class Answers:
@@ -25,7 +28,8 @@ class Answers:
         is not taken back."""
         with self._changed:
             line = self._lines.get(server, "")
-            self._given[server] = line
+            if server in self._lines:  # names that strangers ask for are not kept
+                self._given[server] = line
             self._changed.notify_all()
             return line
 
@@ -53,26 +57,51 @@ class Answers:
             self._changed.wait(seconds)
 
 
-class _Talk(socketserver.StreamRequestHandler):
-    timeout = 2.0
-
+class _Talk(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         answers: Answers = self.server.answers  # type: ignore[attr-defined]
+        wire: socket.socket = self.request
         try:
-            server = self.rfile.readline(_QUESTION).decode(errors="replace").strip()
-            self.wfile.write(answers.give(server).encode())
+            server = _question(wire, time.monotonic() + _TIME)
+            wire.sendall(answers.give(server.decode(errors="replace").strip()).encode())
         except OSError:
             return  # whoever asked has gone
+
+
+def _question(wire: socket.socket, until: float) -> bytes:
+    """One line, or what there is of it; whole by `until`, because a time-out alone counts from byte to byte."""
+    line = b""
+    while b"\n" not in line and len(line) < _QUESTION:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        wire.settimeout(left)
+        if not (more := wire.recv(_QUESTION - len(line))):
+            break
+        line += more
+    return line.partition(b"\n")[0]
 
 
 class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
+    request_queue_size = _MOST
 
     def __init__(self, place: tuple[str, int], answers: Answers) -> None:
         self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
         self.answers = answers
+        self._room = threading.BoundedSemaphore(_MOST)
         super().__init__(place, _Talk)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whoever comes while all the room is taken is sent away, and asks again at its next check."""
+        return self._room.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A caller that broke off is no news."""

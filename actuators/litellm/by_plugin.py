@@ -1,5 +1,6 @@
 """Through the plugin: a document that each proxy looks at before each request."""
 
+import time
 from collections.abc import Mapping, Sequence
 
 from actuators.batch import wanted
@@ -119,10 +120,15 @@ class ByPlugin:
         return self._config.document or f"{self._config.key} in Redis"
 
     def _lagging(self, generation: int) -> str:
-        """Which proxy does not run this generation, and why as far as it is told; "" when all do."""
+        """Which proxy does not run this generation, and why as far as it is told; "" when all do. All of
+        them together have the time of one answer."""
+        until = time.monotonic() + self._config.timeout
         for url in self._config.status:
+            left = until - time.monotonic()
+            if left <= 0:
+                return f"there was no time left to ask {shown(url)}; take the slow proxy before it out of status"
             try:
-                answer = self._web.ask("GET", url)
+                answer = self._web.ask("GET", url, limit=left)
             except NoAnswer as error:
                 return f"whether the proxy runs it is not known: {error}"
             body = answer.document

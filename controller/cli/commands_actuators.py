@@ -14,14 +14,17 @@ from rich.text import Text
 from controller.cli.running import CONFIG, load_config
 from controller.cli.terminal import FAILED, out, say, warn
 from controller.cli.times import parse_duration
+from controller.config import GovernorConfig
 from controller.config.matrix import cells, claims
 from controller.core.errors import InputError
 from controller.core.model import Applied, Outcome, Pin, Target
 from controller.explain import clock, number, outcome_words
 from controller.rehearse.lines import write_line
-from controller.run import lock, originals, pins
+from controller.run import assembly, lock, originals, pins
 from controller.run.handback import Revert, neutrals, put_back, restored, reverts
 from controller.run.ledger import LedgerError, read_ledger
+
+_UNDO = "undo of the last"  # how the reason of our own pins begins
 
 
 def register(app: typer.Typer) -> None:
@@ -97,7 +100,8 @@ def undo(
     config: CONFIG = None,
 ) -> None:
     """Takes back, by the ledger, what was changed in the last minutes. While a Governor runs the old values are pinned,
-    because it would otherwise decide the same again; else they are set at once."""
+    because it would otherwise decide the same again; else they are set at once. A pin that somebody
+    set, by hand or in the config, stays."""
     settings, now = load_config(config), time.time()
     patience, hold = parse_duration(wait, "--wait"), parse_duration(lasting, "--for")
     folder = Path(settings.ledger.path)
@@ -112,17 +116,30 @@ def undo(
     if show:
         return
     if _runs(folder):
-        _pin(folder, mine, now, hold, last)
+        if not _pin(settings, mine, now, hold, last):
+            raise typer.Exit(FAILED)
         say("the running Governor takes them at its next tick; `governor unpin TARGET` gives one back")
     elif len(_tell(wanted, put_back(settings, wanted, patience))) < len(wanted):
         raise typer.Exit(FAILED)
 
 
-def _pin(folder: Path, changes: Iterable[Revert], now: float, hold: float, last: str) -> None:
-    with pins.edit(pins.file_of(folder)) as entries:
+def _pin(settings: GovernorConfig, changes: Iterable[Revert], now: float, hold: float, last: str) -> bool:
+    """Whether any was pinned. What a person pinned is meant, and stays; an undo may take the place of an undo."""
+    pinned, fixed = False, assembly.pins(settings)
+    with pins.edit(pins.file_of(Path(settings.ledger.path))) as entries:
         for one in changes:
-            entries[one.target] = pins.Entry(Pin(one.before, now + hold, f"undo of the last {last}"), now)
-    out().print(f"pinned until {clock(now + hold, date=True)} UTC")
+            by_hand = entries.get(one.target)
+            there = by_hand.pin if by_hand is not None and by_hand.pin.until > now else fixed.get(one.target)
+            if there is not None and there.until > now and not there.reason.startswith(_UNDO):
+                until = clock(there.until, date=True)
+                mend = "; `governor unpin` it first to take it back" if there != fixed.get(one.target) else ""
+                warn(f"{one.target} stays pinned at {number(there.value)} until {until} UTC ({there.reason}){mend}")
+                continue
+            entries[one.target] = pins.Entry(Pin(one.before, now + hold, f"{_UNDO} {last}"), now)
+            pinned = True
+    if pinned:
+        out().print(f"pinned until {clock(now + hold, date=True)} UTC")
+    return pinned
 
 
 def _runs(folder: Path) -> bool:

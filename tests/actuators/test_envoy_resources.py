@@ -150,11 +150,16 @@ def test_it_claims_expiry_only_where_envoy_enforces_it() -> None:
     assert expiring(EnvoyConfig(alone, Grpc("grpc"))) == {Lever.ADMISSION, Lever.DOWNGRADE, Lever.TENANT_CAP}
 
 
-@pytest.mark.parametrize("listen", ["0.0.0.0:18000", "10.0.0.1:18000"])
+@pytest.mark.parametrize("listen", ["0.0.0.0:18000", "10.0.0.1:18000", "127.example.com:1", "localhost.example.com:1"])
 def test_a_port_that_strangers_reach_needs_tls(listen: str) -> None:
     with pytest.raises(ValueError, match="listen: anyone could steer"):
         Grpc("grpc", listen)
     assert Grpc("grpc", listen, plaintext=True).listen == listen
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.2:18000", "[::1]:18000", "localhost:18000"])
+def test_a_port_of_this_machine_alone_needs_none(listen: str) -> None:
+    assert Grpc("grpc", listen).listen == listen
 
 
 def test_the_example_is_a_config_that_can_be_built(tmp_path: Path) -> None:

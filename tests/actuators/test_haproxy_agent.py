@@ -1,15 +1,17 @@
 """Disasters of being the agent that a real HAProxy asks."""
 
 import socket
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from actuators.haproxy import HAProxy, HAProxyConfig, HAProxyPool
+from actuators.haproxy import HAProxy, HAProxyConfig, HAProxyPool, agent
 from controller.config import load
 from controller.core.model import Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
@@ -182,6 +184,53 @@ def test_a_stranger_at_the_port_hurts_nobody(asking: Asking) -> None:
             with socket.create_connection(("127.0.0.1", asking.port), 2.0) as wire:
                 wire.sendall(words)
         assert one.apply([decide(R1, 1, 0.2)], NOW)[0].outcome is Outcome.DONE
+
+
+def test_a_question_that_drips_is_over_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time-out counts from byte to byte: one now and then would keep a thread for as long as it likes."""
+    monkeypatch.setattr(agent, "_TIME", 0.2)
+    port = free_port()
+    server = agent.AgentServer(("127.0.0.1", port), agent.Answers())
+    begun, pause = time.monotonic(), threading.Event()
+    with socket.create_connection(("127.0.0.1", port), 2.0) as wire, suppress(OSError):
+        while time.monotonic() - begun < 2.0:
+            pause.wait(0.05)
+            wire.sendall(b"x")
+    server.close()
+    assert time.monotonic() - begun < 1.0
+
+
+class Ready(agent.Answers):
+    """Has an answer for everybody."""
+
+    def give(self, server: str) -> str:
+        return "ready\n"
+
+
+def ask(port: int) -> bytes:
+    """The answer, b"" where there is none."""
+    with socket.create_connection(("127.0.0.1", port), 2.0) as wire, suppress(OSError):
+        wire.sendall(b"chat/r1\n")
+        return wire.recv(100)
+    return b""
+
+
+def test_strangers_do_not_get_more_threads_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "_MOST", 2)
+    port = free_port()
+    server = agent.AgentServer(("127.0.0.1", port), Ready())
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 2.0))
+        assert ask(port) == b""
+    until(lambda: ask(port) == b"ready\n")  # they are gone
+    server.close()
+
+
+def test_names_that_strangers_ask_for_are_not_kept() -> None:
+    answers = agent.Answers()
+    assert answers.give("nobody") == ""
+    assert not answers._given  # noqa: SLF001 - what would grow without end
 
 
 def test_the_last_server_is_not_taken_out(asking: Asking) -> None:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from actuators.litellm import governor_litellm as plugin
 from actuators.redis.server import RedisServer
 from controller.config import load
 from controller.core.model import Drift, Lever, Outcome, Target
+from controller.core.params import SecretRef
 from controller.core.ports import Ack, Binding
 from tests.actuators.rigs import NOW
 from tests.support.by_hand import TARGETS
@@ -104,6 +106,10 @@ def proxy_reads_another_document(at: Place, _: pytest.MonkeyPatch) -> None:
     at.status.hook.reader = plugin.Reader(path="/nowhere/governor.json")
 
 
+def proxy_is_slow(at: Place, _: pytest.MonkeyPatch) -> None:
+    at.status.wait = 5.0
+
+
 def proxy_without_the_plugin(at: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing() -> list[int]:
         return []
@@ -143,6 +149,7 @@ def somebody_edits(at: Place, _: pytest.MonkeyPatch) -> None:
 # What happens before a weight of 0.5 becomes one of 0.3; the outcome; what stands in the document then.
 MATRIX: dict[str, tuple[Callable[[Place, pytest.MonkeyPatch], None], Outcome, float | None]] = {
     "the proxy is down": (proxy_is_down, Outcome.UNKNOWN, 0.3),
+    "the proxy is slow": (proxy_is_slow, Outcome.UNKNOWN, 0.3),
     "the proxy reads another document": (proxy_reads_another_document, Outcome.UNKNOWN, 0.3),
     "the proxy has no plugin": (proxy_without_the_plugin, Outcome.UNKNOWN, 0.3),
     "the disk is full": (disk_is_full, Outcome.FAILED, 0.5),
@@ -174,6 +181,56 @@ def test_a_proxy_that_is_back_confirms_what_it_had_missed(place: Place) -> None:
     decision = decide(WEIGHT, 0.5, 0.3)
     assert place.hands.verify([decision], NOW)[0].outcome is Outcome.UNKNOWN
     assert place.hands.verify([decision], NOW)[0].outcome is Outcome.DONE
+
+
+def test_one_of_several_proxies_that_lags_is_named_and_the_batch_is_not_done(place: Place) -> None:
+    with plugin_status(plugin.Reader(path="/nowhere/governor.json")) as other:
+        hands = LiteLLM(replace(place.config, status=(place.status.url, other.url)), BOUND)
+        (applied,) = hands.apply([decide(WEIGHT, 1, 0.5)], NOW)
+        assert (applied.outcome, other.url[:21] in applied.detail) == (Outcome.UNKNOWN, True)
+        other.hook.reader = plugin.Reader(path=str(place.path))
+        assert hands.verify([decide(WEIGHT, 1, 0.5)], NOW)[0].outcome is Outcome.DONE
+        hands.close()
+
+
+def test_many_slow_proxies_cost_the_time_of_one(place: Place) -> None:
+    """0.5 s for all: the second of those that take 0.3 s each is not waited for, and the others not even asked."""
+    place.status.wait = 0.3
+    hands = LiteLLM(replace(place.config, status=(place.status.url,) * 5), BOUND)
+    begun = time.monotonic()
+    assert hands.apply([decide(WEIGHT, 1, 0.5)], NOW)[0].outcome is Outcome.UNKNOWN
+    assert (time.monotonic() - begun < 1.2, place.status.asked) == (True, 2)
+    hands.close()
+
+
+def test_a_redis_whose_password_is_wrong_is_refused_and_never_shown(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("guess-7733\n")
+    with real_redis(tmp_path) as real:
+        server = RedisServer(real.url, user="governor", password=SecretRef(file=str(secret)))
+        hands = LiteLLM(LiteLLMConfig(POOLS, redis=server), BOUND)
+        (applied,) = hands.apply([decide(WEIGHT, 1, 0.5)], NOW)
+        error = hands.read([WEIGHT], NOW)[WEIGHT].error
+        hands.close()
+    assert applied.outcome is Outcome.REFUSED
+    assert "user or password are wrong" in applied.detail
+    assert "guess-7733" not in applied.detail + error
+
+
+def test_a_document_that_we_may_not_read_is_said_and_not_replaced(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rights are the credentials of a file. Root may read all, so it is told no here."""
+    place.put(0.5)
+
+    def refused(*_: object, **__: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    (applied,) = place.hands.apply([decide(WEIGHT, 0.5, 0.3)], NOW)
+    monkeypatch.undo()
+    assert (applied.outcome, "Permission denied" in applied.detail) == (Outcome.FAILED, True)
+    assert place.stands() == 0.5
 
 
 def test_killed_between_write_and_answer_the_next_process_finds_the_truth(place: Place) -> None:

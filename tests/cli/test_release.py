@@ -210,6 +210,26 @@ def test_undo_beside_a_running_governor_pins_instead_of_being_decided_away(end: 
     assert entry.pin.reason == "undo of the last 10m"
 
 
+def test_undo_leaves_the_pin_of_a_person_and_says_so(end: Endpoint, config: Path) -> None:
+    """It was the later word; an undo of everything in a hurry must not sweep it away unseen."""
+    file = pins.file_of(config.parent / "ledger")
+    governed(config, replicas=6, acme=500)
+    assert run(config, "pin", str(ACME), "700", "--for", "1h", "--reason", "their launch").exit_code == 0
+    loop = assemble(load(config), mode=RunMode.LIVE)
+    try:
+        for again in ("10m", "11m"):  # an undo takes the place of an undo
+            done = governor("undo", "--last", again, "--config", config)
+            assert done.returncode == 0
+            assert "chat/tenant_cap/acme stays pinned at 700" in done.stderr
+            assert "their launch" in done.stderr
+        assert governor("undo", "--last", "10m", str(ACME), "--config", config).returncode == 1
+    finally:
+        loop.close()
+    found = pins.read(file)
+    assert (found[ACME].pin.value, found[REPLICAS].pin.value) == (700, 4)
+    assert found[REPLICAS].pin.reason == "undo of the last 11m"
+
+
 def test_what_a_person_put_back_is_in_the_ledger_and_no_divergence(end: Endpoint, config: Path) -> None:
     governed(config, replicas=7)
     run(config, "release", "--restore")

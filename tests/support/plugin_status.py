@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,11 +13,13 @@ from actuators.litellm import governor_litellm as plugin
 
 @dataclass
 class Status:
-    """`hook` is the plugin. `drop` answers stay away."""
+    """`hook` is the plugin. `drop` answers stay away, others come after `wait` seconds."""
 
     hook: "plugin.Hook"
     url: str = ""
     drop: int = 0
+    wait: float = 0.0
+    over: threading.Event = field(default_factory=threading.Event)
     asked: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -31,12 +33,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.status.drop -= 1
             self.close_connection = True
             return
+        self.status.over.wait(self.status.wait)
         with self.status.lock:
             body = json.dumps(asyncio.run(self.status.hook.status())).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        with suppress(OSError):  # whoever asked has given up
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         """Silence."""
@@ -52,6 +56,7 @@ def plugin_status(reader: "plugin.Reader") -> Iterator[Status]:
     try:
         yield made
     finally:
+        made.over.set()
         server.shutdown()
         server.server_close()
         thread.join()
