@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -70,8 +71,15 @@ class Secret(BaseModel):
 def _secret(value: object) -> object:
     if isinstance(value, str):
         raise BadValue("a secret is never written into the config", "write {env: NAME} or {file: PATH}")
-    if isinstance(value, Mapping) and len(value.keys() & {"env", "file"}) != 1:
+    if isinstance(value, Mapping) and sum(bool(value.get(name)) for name in ("env", "file")) != 1:
         raise BadValue("a secret needs exactly one of env and file", "write {env: NAME} or {file: PATH}")
+    return value
+
+
+def _filled(value: str) -> str:
+    """What must be told is not told by nothing."""
+    if not value.strip():
+        raise BadValue("is empty", "write a text")
     return value
 
 
@@ -98,7 +106,10 @@ def _make_model(config: type[Any]) -> type[BaseModel]:
             settings["default"] = field.default
         elif field.default_factory is not dataclasses.MISSING:
             settings["default_factory"] = field.default_factory
-        fields[field.name] = (_annotation(hints[field.name], unit, within), Field(**settings))
+        annotation = _annotation(hints[field.name], unit, within)
+        if hints[field.name] is str and not settings.keys() & {"default", "default_factory"}:
+            annotation = Annotated[annotation, AfterValidator(_filled)]
+        fields[field.name] = (annotation, Field(**settings))
     return create_model(config.__qualname__.replace(".", ""), __config__=_STRICT, __doc__=config.__doc__, **fields)
 
 
