@@ -24,7 +24,7 @@ class Grpc:
 
     def __post_init__(self) -> None:
         host, _, port = self.listen.rpartition(":")
-        if not host or not port.isdecimal():
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ValueError(f"listen: {self.listen!r} is not an address; write host:port")
         if bool(self.certificate) != bool(self.key) or (self.client_ca and not self.certificate):
             raise ValueError("certificate: certificate and key go together; set both, and client_ca only beside them")

@@ -150,6 +150,12 @@ def test_it_claims_expiry_only_where_envoy_enforces_it() -> None:
     assert expiring(EnvoyConfig(alone, Grpc("grpc"))) == {Lever.ADMISSION, Lever.DOWNGRADE, Lever.TENANT_CAP}
 
 
+@pytest.mark.parametrize("port", ["0", "65536", "99999", "http"])
+def test_a_port_that_no_envoy_could_reach_is_refused(port: str) -> None:
+    with pytest.raises(ValueError, match="is not an address"):
+        Grpc("grpc", f"127.0.0.1:{port}")
+
+
 @pytest.mark.parametrize("listen", ["0.0.0.0:18000", "10.0.0.1:18000", "127.example.com:1", "localhost.example.com:1"])
 def test_a_port_that_strangers_reach_needs_tls(listen: str) -> None:
     with pytest.raises(ValueError, match="listen: anyone could steer"):
