@@ -1,7 +1,9 @@
 """AIBrix' users in a real Redis: a user must never be deleted, freed or given more by Governor."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -212,6 +214,24 @@ def test_each_failure_ends_in_the_outcome_that_is_documented(
             assert user(real)["tpm"] == tpm
     finally:
         real.admin.execute_command("REPLICAOF", "NO", "ONE")
+
+
+def test_a_disk_that_is_full_fails_the_write_and_says_so(tmp_path: Path) -> None:
+    """Redis refuses writes once it could not save: here its folder is gone."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with real_redis(folder) as real:
+        real.admin.set("aibrix-users/acme", json.dumps({"name": "acme", "rpm": 60, "tpm": 60_000}))
+        hands = Aibrix(AibrixConfig(real.url), BOUND)
+        real.admin.config_set("save", "3600 1")
+        shutil.rmtree(folder)
+        real.admin.bgsave()
+        while real.admin.info("persistence")["rdb_bgsave_in_progress"]:
+            pass
+        (applied,) = hands.apply([decide(A, None, 300)], NOW)
+        hands.close()
+        assert user(real)["tpm"] == 60_000
+    assert (applied.outcome, "cannot save to its disk" in applied.detail) == (Outcome.FAILED, True)
 
 
 def test_killed_between_write_and_answer_the_next_process_finds_the_truth(

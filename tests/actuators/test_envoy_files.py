@@ -1,9 +1,12 @@
 """A real Envoy steered by files: what is safe to latch, and what even a file can let go of."""
 
 import json
+import socket
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -168,8 +171,9 @@ def test_what_envoy_refuses_is_refused_and_put_back(stand: Stand) -> None:
     del here["s1"]
     bad = replace(stand.config.pools["chat"], endpoints=Inline("inline", here))
     stand.governor(pools={**stand.config.pools, "chat": bad})
-    (applied,) = stand.send((WEIGHTS["r1"], 0.25)).values()
-    assert applied.outcome is Outcome.REFUSED
+    told = stand.send((WEIGHTS["r1"], 0.25), (AWAY, 0.3))
+    applied = told[WEIGHTS["r1"]]
+    assert (applied.outcome, told[AWAY].outcome) == (Outcome.REFUSED, Outcome.DONE)
     assert "its log says why" in applied.detail
     assert any("refused updates" in one.text for one in stand.actuator.diagnose(1.0))
     assert shares(stand.running.traffic(50)) == pytest.approx({"r1": 0.2, "r2": 0.4, "r3": 0.4}, abs=0.01)
@@ -183,6 +187,66 @@ def test_an_envoy_that_is_down_takes_it_when_it_is_back(stand: Stand) -> None:
     (verified,) = stand.actuator.verify([decide(BREAKERS["r1"], 1.0, 0.0)], 1.0)
     assert verified.outcome is Outcome.DONE
     assert stand.running.traffic(30)["r1"] == 0
+
+
+@contextmanager
+def admin_page(body: bytes | None) -> Iterator[str]:
+    """A page that is none: it answers everything with this body, or with None never."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        calls: list[socket.socket] = []
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    call, _ = server.accept()
+                    calls.append(call)
+                    if body is not None:
+                        call.recv(1 << 16)
+                        call.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                        call.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for call in calls:
+                call.close()
+
+
+@pytest.mark.parametrize("body", [None, b"<html>Please log in</html>"], ids=["slow", "garbage"])
+def test_an_admin_page_that_does_not_tell_leaves_it_unknown_and_the_next_governor_finds_the_truth(
+    stand: Stand, body: bytes | None
+) -> None:
+    with admin_page(body) as url:
+        stand.governor(admin=(url,), timeout=0.3)
+        begun = time.monotonic()
+        applied = stand.send((BREAKERS["r1"], 0.0), (AWAY, 0.3))
+        assert {one.outcome for one in applied.values()} == {Outcome.UNKNOWN}
+        assert time.monotonic() - begun < 3.0
+    heir = stand.governor()  # the one before was killed before it knew
+    verified = heir.verify([decide(BREAKERS["r1"], 1.0, 0.0), decide(AWAY, 0.0, 0.3)], 1.0)
+    assert {one.outcome for one in verified} == {Outcome.DONE}
+    assert heir.read([AWAY], 1.0)[AWAY].foreign_writer == ""
+    assert stand.running.traffic(30)["r1"] == 0
+
+
+def test_the_second_of_two_files_that_fails_leaves_the_first_done(stand: Stand) -> None:
+    """Each file is whole or not at all, and each is answered for by itself."""
+    stand.done((WEIGHTS["r1"], 0.5), (AWAY, 0.1))
+    (path,) = stand.folder.glob("runtime-*downgrade*.json")
+    kept = path.read_bytes()
+    path.unlink()
+    path.mkdir()
+    applied = stand.send((WEIGHTS["r1"], 0.25), (AWAY, 0.3))
+    assert (applied[WEIGHTS["r1"]].outcome, applied[AWAY].outcome) == (Outcome.DONE, Outcome.FAILED)
+    assert shares(stand.running.traffic(90)) == pytest.approx({"r1": 1 / 9, "r2": 4 / 9, "r3": 4 / 9}, abs=0.01)
+    path.rmdir()
+    path.write_bytes(kept)
+    stand.done((AWAY, 0.3))
+    assert stand.actuator.read([AWAY], 1.0)[AWAY].accepted == 0.3
 
 
 def test_a_folder_that_is_not_there_is_said() -> None:

@@ -186,6 +186,36 @@ def test_a_stranger_at_the_port_hurts_nobody(asking: Asking) -> None:
         assert one.apply([decide(R1, 1, 0.2)], NOW)[0].outcome is Outcome.DONE
 
 
+def test_an_haproxy_that_is_down_is_a_failure_and_told_at_reading(asking: Asking) -> None:
+    with asking.governor(timeout=0.3) as one:
+        one.read([R1], NOW)
+        asking.proxy.stop()
+        assert one.apply([decide(R1, 1, 0.2)], NOW)[0].outcome is Outcome.FAILED
+        assert one.read([R1], NOW)[R1].error
+        asking.proxy.start()
+        assert one.apply([decide(R1, 1, 0.2)], NOW)[0].outcome is Outcome.DONE
+
+
+def test_half_of_the_servers_that_ask_is_no_success(asking: Asking) -> None:
+    """A limit is told to each server of a pool: one that does not ask leaves it half in force."""
+    with asking.governor(timeout=0.3) as one:
+        one.read([GATE], NOW)
+        asking.proxy.cli("disable agent chat/r2")
+        (applied,) = one.apply([decide(GATE, 1e12, 4)], NOW)
+        assert (applied.outcome, "did not ask for chat/r2 within" in applied.detail) == (Outcome.UNKNOWN, True)
+        asking.proxy.cli("enable agent chat/r2")
+        until(lambda: one.verify([decide(GATE, 1e12, 4)], NOW)[0].outcome is Outcome.DONE)
+
+
+def test_one_of_many_that_is_not_there_stops_no_other(asking: Asking) -> None:
+    stranger = Target("chat", Lever.WEIGHT, "r9")
+    with asking.governor() as one:
+        told = {a.target: a.outcome for a in one.apply([decide(stranger, 1, 0.5), decide(R1, 1, 0.2)], NOW)}
+    assert told[R1] is Outcome.DONE
+    assert told[stranger] in (Outcome.REFUSED, Outcome.FAILED)
+    assert asking.shares() == [0.2, 1.0, 1.0]
+
+
 def test_a_question_that_drips_is_over_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A time-out counts from byte to byte: one now and then would keep a thread for as long as it likes."""
     monkeypatch.setattr(agent, "_TIME", 0.2)

@@ -332,6 +332,38 @@ def test_nobody_listening_is_a_failure_that_says_so(kube: FakeKube) -> None:
     assert "cannot be reached" in applied.detail
 
 
+@pytest.mark.parametrize(
+    ("what", "outcome", "last"),
+    [(403, Outcome.REFUSED, Outcome.DONE), (503, Outcome.FAILED, Outcome.DONE),
+     ("lost", Outcome.UNKNOWN, Outcome.FAILED)],
+    ids=["it refuses one of many", "half of a batch fails", "the answer to one is lost"],
+)  # fmt: skip
+def test_one_of_many_undoes_no_other(kube: FakeKube, what: int | str, outcome: Outcome, last: Outcome) -> None:
+    """A server that says nothing is not asked further in this batch: what comes after was certainly not sent."""
+    small, large = replicas("small"), replicas("large")
+    for target in (LLAMA, small, large):
+        kube.deploy(target.pool, 4)
+    kube.trouble.append(Trouble("PUT", "/llama/scale", what))
+    batch = [decide(LLAMA, 4, 6), decide(small, 4, 5), decide(large, 4, 2)]  # told: large, llama, small
+    applied = {one.target: one.outcome for one in apply(actuator(kube, LLAMA, small, large), *batch)}
+    assert applied == {large: Outcome.DONE, LLAMA: outcome, small: last}
+    stands = [kube.replicas(target.pool) for target in (large, LLAMA, small)]
+    assert stands == [2, 6 if what == "lost" else 4, 5 if last is Outcome.DONE else 4]
+
+
+def test_when_every_governor_is_dead_the_fleet_keeps_its_size(kube: FakeKube) -> None:
+    """The write was lost on its way back, and whoever sent it is gone: the next one finds it, and nothing ends it."""
+    kube.deploy("llama", 4)
+    kube.trouble.append(Trouble("PUT", "/scale", "lost"))
+    hands = actuator(kube)
+    assert apply(hands, decide(LLAMA, 4, 6))[0].outcome is Outcome.UNKNOWN
+    hands.close()
+    assert not KubernetesScale.describe()[Lever.REPLICAS].expiry
+    heir = actuator(kube)
+    assert heir.verify([decide(LLAMA, 4, 6)], NOW + 86_400)[0].outcome is Outcome.DONE
+    assert (read(heir).accepted, read(heir).foreign_writer) == (6, "")
+
+
 # --- reading -----------------------------------------------------------------------------------------------------
 
 

@@ -188,6 +188,18 @@ def test_a_deployment_or_key_that_is_not_there_is_named(data: Database, hands: L
     assert "no deployment a of chat" in outcomes[0].detail + outcomes[1].detail
 
 
+def test_with_every_governor_dead_what_the_api_holds_stays_and_no_end_is_claimed(
+    data: Database, hands: LiteLLM, config: LiteLLMConfig
+) -> None:
+    decision = decide(A, None, 0.5)._replace(until=NOW + 60)
+    assert hands.apply([decision], NOW)[0].outcome is Outcome.DONE
+    hands.close()
+    heir = LiteLLM(config, BOUND)
+    assert heir.read([A], NOW + 86_400)[A].accepted == 0.5
+    assert not any(can.expiry for can in LiteLLM.describe(config).values())
+    heir.close()
+
+
 def test_the_doctor_names_models_that_the_api_cannot_change(data: Database, hands: LiteLLM) -> None:
     assert not hands.diagnose(NOW)
     data.model("a", "chat", 3, db_model=False)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actuators.webhook import Webhook, WebhookConfig
-from controller.core.model import Applied, Decision, Lever, Outcome, Target
+from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target
 from controller.core.params import SecretRef
 from controller.core.ports import Binding
 from tests.support.decisions import decide, replicas
@@ -324,6 +324,34 @@ def test_an_unusable_config_is_refused_before_it_matters(end: Endpoint, config: 
     with pytest.raises(ValueError, match=message) as refused:
         webhook(end, **config)
     assert "hunter2" not in str(refused.value)
+
+
+# --- the failure matrix, where it is not told above --------------------------------------------------------------
+
+
+def test_an_endpoint_that_forgot_passes_for_somebody_elses_value(end: Endpoint) -> None:
+    """It tells no start of its own, so a restart cannot be told from a hand, and is yielded to. Hence it must keep what
+    it was told."""
+    hands = webhook(end)
+    hands.read([LLAMA], NOW)
+    apply_one(hands, decide(LLAMA, 4, 6))
+    end.values[KEY] = 4
+    state = hands.read([LLAMA], NOW + 15)[LLAMA]
+    assert (state.accepted, state.drift, bool(state.foreign_writer)) == (4, Drift.FOREIGN, True)
+    assert Webhook.describe()[Lever.REPLICAS].persistent
+    assert apply_one(hands, decide(LLAMA, 4, 6)).outcome is Outcome.DONE
+
+
+def test_killed_between_write_and_answer_the_next_process_finds_the_truth(end: Endpoint) -> None:
+    hands = webhook(end)
+    hands.read([LLAMA], NOW)
+    end.script.append(("POST", "lost"))
+    assert apply_one(hands, decide(LLAMA, 4, 6)).outcome is Outcome.UNKNOWN
+    hands.close()
+    heir, posts = webhook(end), len(end.posts)
+    assert heir.verify([decide(LLAMA, 4, 6)], NOW + 15)[0].outcome is Outcome.DONE
+    state = heir.read([LLAMA], NOW + 15)[LLAMA]
+    assert (state.accepted, state.foreign_writer, len(end.posts)) == (6, "", posts)
 
 
 # --- several at a time -------------------------------------------------------------------------------------------
