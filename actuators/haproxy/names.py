@@ -63,6 +63,8 @@ class Names:
             return f"pools.{target.pool}.tokens_per_request: is missing; HAProxy counts requests and no tokens"
         if target.lever in MAPPED and not _KEY.fullmatch(target.member):
             return f"{target.member!r} cannot be a key of a map in HAProxy: white space, quotes and ; end one"
+        if target.lever in MAPPED and target.member.endswith("@until"):
+            return f"{target.member!r} is where the end of another key is told; call it differently"
         return ""
 
     def counted(self, target: Target, value: float) -> int:

@@ -246,6 +246,12 @@ def test_a_swap_has_no_moment_without_a_server(proxy: Proxy, tap: Wire) -> None:
     assert sent == ["set server chat/r1 state ready", "set server chat/r3 state drain"]
 
 
+def test_a_tenant_who_is_called_like_the_end_of_anothers_cap_is_told_so(proxy: Proxy) -> None:
+    acme, odd = (Target("chat", Lever.TENANT_CAP, name) for name in ("acme", "acme@until"))
+    states = hands(proxy, Binding((acme, odd))).read([acme, odd], NOW)
+    assert ("call it differently" in states[odd].error, states[acme].error) == (True, "")
+
+
 def test_a_tenant_whose_name_would_end_the_key_is_refused(proxy: Proxy) -> None:
     evil = Target("chat", Lever.TENANT_CAP, "acme 5\nchat/downgrade/small 100")
     one = hands(proxy, Binding((evil,)))
