@@ -97,6 +97,13 @@ class _Server(socketserver.ThreadingTCPServer):
         """Whoever comes while all the room is taken is sent away, and asks again at its next check."""
         return self._room.acquire(blocking=False)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread could be begun, so none will give the room back
+            self._room.release()
+            raise
+
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
