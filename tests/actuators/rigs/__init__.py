@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.core.model import Target
+from controller.core.model import Outcome, Target
 from controller.core.ports import Actuator, Capability
 
 NOW = 1_704_067_800.0
@@ -25,7 +25,7 @@ class Rig:
 
     `values` looks from outside, `touched` counts writes that arrived, `edit` changes the first target by somebody
     else's hand. `fail`, `refuse` and `lose` make the next write end so; one that is None cannot happen, and `cannot`
-    says why, by its name. `forget` makes the target begin anew.
+    says why, by its name. `lost` is what became of a write whose answer was lost. `forget` makes the target begin anew.
     """
 
     actuator: Actuator
@@ -40,6 +40,7 @@ class Rig:
     fail: Callable[[], object] | None
     refuse: Callable[[], object] | None = None
     lose: Callable[[], object] | None = None
+    lost: Outcome = Outcome.DONE
     forget: Callable[[], object] | None = None
     cannot: Mapping[str, str] | None = None
 

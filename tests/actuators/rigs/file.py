@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from actuators.file import File, FileConfig
-from controller.core.model import Lever, Target
+from controller.core.model import Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.actuators.rigs import Rig
 from tests.support.decisions import replicas
@@ -39,6 +39,7 @@ def file_rig(folder: Path, _: ExitStack) -> Rig:
         edit=lambda value: path.write_text(json.dumps({str(target): v for target, v in (now() | {A: value}).items()})),
         fail=lambda: ending.write_text("exit 1"),
         lose=lambda: ending.write_text("exec tail -f /dev/null"),
+        lost=Outcome.FAILED,  # a reload that hangs puts the file back
         cannot={"refuse": "a file without a check has nobody who could refuse"},
     )
 

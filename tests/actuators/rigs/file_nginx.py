@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from actuators.file import File, FileConfig
-from controller.core.model import Lever, Target
+from controller.core.model import Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.actuators.rigs import Rig
 from tests.support.nginx import TEMPLATE, nginx
@@ -42,7 +42,7 @@ def nginx_rig(folder: Path, stack: ExitStack) -> Rig:
         fail=lambda: ending.write_text("exit 1"),
         refuse=lambda: template.write_text("nonsense;\n"),
     )  # fmt: skip
-    return replace(rig, lose=lambda: ending.write_text(f"{reload}; exec tail -f /dev/null"))
+    return replace(rig, lose=lambda: ending.write_text(f"{reload}; exec tail -f /dev/null"), lost=Outcome.FAILED)
 
 
 RIGS = {"file-nginx": nginx_rig}
