@@ -223,11 +223,11 @@ def test_a_question_that_drips_is_over_in_time(monkeypatch: pytest.MonkeyPatch) 
     server = agent.AgentServer(("127.0.0.1", port), agent.Answers())
     begun, pause = time.monotonic(), threading.Event()
     with socket.create_connection(("127.0.0.1", port), 2.0) as wire, suppress(OSError):
-        while time.monotonic() - begun < 2.0:
+        while time.monotonic() - begun < 4.0:
             pause.wait(0.05)
             wire.sendall(b"x")
     server.close()
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < 2.0
 
 
 class Ready(agent.Answers):

@@ -199,7 +199,7 @@ def test_many_slow_proxies_cost_the_time_of_one(place: Place) -> None:
     hands = LiteLLM(replace(place.config, status=(place.status.url,) * 5), BOUND)
     begun = time.monotonic()
     assert hands.apply([decide(WEIGHT, 1, 0.5)], NOW)[0].outcome is Outcome.UNKNOWN
-    assert (time.monotonic() - begun < 1.2, place.status.asked) == (True, 2)
+    assert (time.monotonic() - begun < 1.2, place.status.asked <= 2) == (True, True)
     hands.close()
 
 

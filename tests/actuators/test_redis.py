@@ -183,7 +183,7 @@ def test_a_redis_that_drips_its_answer_does_not_hold_us(place: Place) -> None:
     place.wire.drip = 0.1
     begun = time.monotonic()
     assert place.cap(300, current=500) is Outcome.UNKNOWN
-    assert time.monotonic() - begun < 2 * 0.4 + 0.3  # a question before the write, and a connection
+    assert time.monotonic() - begun < 2.0  # 0.4 s, on a busy machine
     place.wire.drip = 0.0
     assert place.hands.verify([decide(A, 500, 300)], NOW)[0].outcome is Outcome.DONE
 
@@ -194,7 +194,7 @@ def test_a_question_waits_for_nothing_but_its_own_answer(place: Place) -> None:
     begun = time.monotonic()
     for _ in range(5):
         assert not place.hands.read([A], NOW)[A].error
-    assert time.monotonic() - begun < 0.4
+    assert time.monotonic() - begun < 1.0
 
 
 def test_a_disk_that_is_full_fails_the_write_and_says_so(tmp_path: Path) -> None:
