@@ -14,6 +14,7 @@ from controller.config import ConfigError, GovernorConfig, json_schema, load, wi
 from controller.config.errors import dotted
 from controller.core.errors import InputError
 from controller.registry import DISTRIBUTION
+from controller.run.assembly import refused
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +32,13 @@ def check(
     wrong = False
     for file in files:
         try:
-            _good(file, load(file))
+            config = load(file)
+            problems = refused(config)
+            for problem in problems:
+                warn(f"{file}: {problem}")
+            if not problems:
+                _good(file, config)
+            wrong = wrong or bool(problems)
         except ConfigError as error:
             sys.stderr.write(error.render() + "\n")
             wrong = True

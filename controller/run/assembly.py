@@ -1,7 +1,7 @@
 """Assembly: the one composition root. Config and mode in, a wired loop out; the only place that knows the modes."""
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -263,23 +263,32 @@ def _actuators(
 ) -> dict[str, Actuator]:
     """By "pool/lever". Without an actuator, and in replay, the target is read off the metrics and nothing is written; a
     simulated world takes the writes of all."""
-    out: dict[str, Actuator] = {}
+    out: dict[str, Actuator] = {f"{pool.pool}/{lever.lever}": world for pool in rules.pools for lever in pool.levers}
     built: dict[str, Actuator] = {}
+    for key, where, plugin, binding in _wanted(config, rules) if mode not in _IN_PROCESS else ():
+        if where not in built:
+            dry = mode is RunMode.DRY_RUN
+            real = ends.actuator(where, plugin, replace(binding, dry=dry))
+            built[where] = DryRun(real) if dry else real
+        out[key] = built[where]
+    return out
+
+
+def _wanted(config: GovernorConfig, rules: FleetRules) -> Iterator[tuple[str, str, Plugin, Binding]]:
+    """Of every lever with an actuator "pool/lever", where the file describes the actuator, the plug-in, and what it is
+    bound to."""
     for pool in rules.pools:
         for lever in pool.levers:
             plugin = config.actuator(pool.pool, lever.lever)
-            key = f"{pool.pool}/{lever.lever}"
-            if mode in _IN_PROCESS or plugin is None:
-                out[key] = world
-                continue
-            where = f"actuators.{plugin.name}" if plugin.name else f"pools.{key}"
-            if where not in built:
-                binding = _binding(config, rules, plugin.name) if plugin.name else _bound([(pool, lever)])
-                dry = mode is RunMode.DRY_RUN
-                real = ends.actuator(where, plugin, replace(binding, dry=dry))
-                built[where] = DryRun(real) if dry else real
-            out[key] = built[where]
-    return out
+            if plugin is not None:
+                key = f"{pool.pool}/{lever.lever}"
+                where = f"actuators.{plugin.name}" if plugin.name else f"pools.{key}"
+                yield (
+                    key,
+                    where,
+                    plugin,
+                    _binding(config, rules, plugin.name) if plugin.name else _bound([(pool, lever)]),
+                )
 
 
 def _binding(config: GovernorConfig, rules: FleetRules, name: str) -> Binding:
@@ -295,10 +304,24 @@ def _binding(config: GovernorConfig, rules: FleetRules, name: str) -> Binding:
 
 
 def _bound(levers: Sequence[tuple[PoolRules, LeverRules]]) -> Binding:
+    """Sorted, so that an actuator is kept over a reload that only moves lines of the file."""
     return Binding(
-        tuple(target for pool, lever in levers for target in pool.targets if target.lever == lever.lever),
-        scopes=tuple((pool.pool, lever.lever) for pool, lever in levers if lever.lever in PER_REPLICA),
+        tuple(sorted(target for pool, lever in levers for target in pool.targets if target.lever == lever.lever)),
+        scopes=tuple(sorted((pool.pool, lever.lever) for pool, lever in levers if lever.lever in PER_REPLICA)),
     )
+
+
+def refused(config: GovernorConfig) -> list[str]:
+    """What actuators themselves find wrong with their part of a valid config, before anything runs. Constructors open
+    nothing; one that fails for another reason, such as a library that is not installed here, may do where it runs."""
+    ends, found = Ends(None), dict[str, None]()
+    for _, where, plugin, binding in _wanted(config, fleet_rules(config)):
+        try:
+            ends.actuator(where, plugin, binding)
+        except AssemblyError as error:
+            if isinstance(error.__cause__, ValueError):
+                found[str(error)] = None
+    return list(found)
 
 
 class Ends:

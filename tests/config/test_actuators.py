@@ -12,6 +12,7 @@ from controller.config.spell import spell
 from controller.core.model import Lever
 from controller.core.ports import Capability
 from controller.run.assembly import RunMode, assemble
+from tests.support.cli import governor
 from tests.support.spy_file import SpyFile
 
 HOOK = "kind: webhook, url: 'http://127.0.0.1:9/set', read_url: 'http://127.0.0.1:9/get'"
@@ -148,3 +149,38 @@ def test_a_strangers_actuator_that_takes_every_value_or_cannot_say_what_it_takes
     said = mistakes(f", actuator: {{kind: '{__name__}:Mute', path: /tmp/r.json}}}}")
     assert "pools.chat.levers.replicas.actuator" in said
     assert "no licence" in said
+
+
+def test_check_asks_actuators_what_they_need_before_the_daemon_does_at_night(tmp_path: Path) -> None:
+    example = (Path(__file__).parents[2] / "examples" / "targets" / "envoy" / "governor.yaml").read_text()
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(example)
+    bad.write_text("".join(line for line in example.splitlines(True) if "tokens_per_request" not in line))
+    done = governor("check", bad, good)
+    assert done.returncode == 2
+    assert "bad.yaml" in done.stderr
+    assert "tokens_per_request" in done.stderr
+    assert "good.yaml: good" in done.stdout
+
+
+def test_an_actuator_is_kept_over_a_reload_that_only_moves_lines(tmp_path: Path) -> None:
+    """A new object would drop every stream of an Envoy, and find its own port taken."""
+    shared = f"edge: {{{HOOK}, quantum: 0.01}}"
+    text = """
+version: 1
+source: {{kind: prometheus, url: "http://127.0.0.1:9"}}
+actuators: {{{shared}}}
+pools:
+  {one}: {{engine: vllm, selector: {{model_name: {one}}}, levers: {{breaker: {lever}}}}}
+  {two}: {{engine: vllm, selector: {{model_name: {two}}}, levers: {{breaker: {lever}}}}}
+"""
+    lever = "{policy: {kind: breaker}, actuator: edge}"
+    first = loads(text.format(shared=shared, one="a", two="b", lever=lever))
+    second = loads(text.format(shared=shared, one="b", two="a", lever=lever))
+    loop = assemble(first, mode=RunMode.LIVE, ledger_path=tmp_path)
+    again = assemble(second, mode=RunMode.LIVE, ledger_path=tmp_path, previous=loop)
+    try:
+        assert again.parts.actuators["a/breaker"] is loop.parts.actuators["a/breaker"]
+    finally:
+        loop.close()
+        again.close()
