@@ -5,6 +5,7 @@ READY  := $(VENV)/.ready
 REPORT := build/demo-report.html
 REHEARSAL := build/rehearsal-report.html
 ARGS   ?=
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo rehearse test end-to-end lint style types arrows format bench bench-control evidence fidelity wheel lock clean
@@ -29,7 +30,7 @@ rehearse: $(READY) ## what Governor would have done on a real vLLM recording, wi
 	  --recording examples/recordings/vllm-0.32-cpu-1s.jsonl.gz --report $(REHEARSAL)
 
 test: $(READY) ## run the tests (ARGS="-k name" for some), with the real programs where they can be had
-	@tools=$$(scripts/real-programs.sh); PATH="$$PATH:$$tools" $(PY) -m pytest $(ARGS)
+	@tools=$$(scripts/real-programs.sh); PATH="$$PATH:$$tools" $(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 end-to-end: $(READY) ## a slow replica, a flash and a killed Governor, with real Envoy and Prometheus (docs/end-to-end.md)
 	@tools=$$(scripts/real-programs.sh prometheus envoy); PATH="$$PATH:$$tools" $(PY) -m pytest -q tests/end_to_end

@@ -2,6 +2,7 @@
 
 from controller.core.model import (
     Applied,
+    Drift,
     Lever,
     Mode,
     Outcome,
@@ -59,7 +60,9 @@ def rich_tick(number: int, at: float) -> TickResult:
     pending = (Pending(2, Phase.PULLING, at - 120, at + 60), Pending(1, Phase.PENDING, at - 600))
     pin = Pin(0.5, at + 3600, "canary")
     targets = {
-        REPLICAS: TargetState(5.0, 4.0, pending, Outcome.DONE, at - 300, foreign_writer="kubectl-edit"),
+        REPLICAS: TargetState(
+            5.0, 4.0, pending, Outcome.DONE, at - 300, foreign_writer="kubectl-edit", drift=Drift.FOREIGN
+        ),
         WEIGHT: TargetState(0.5, last_outcome=Outcome.UNKNOWN, pin=pin, error="503"),
     }
     grow = (Step("capacity", 5, 9, Why.DEMAND), Step("bounds", 9, 8, Why.MAX_BOUND))
