@@ -51,7 +51,7 @@ def test_the_small_scenario_is_good(tmp_path: Path) -> None:
         ("events.0.begin", "30s", "events[0].begin", "lies in the part that is not scored", "begin later"),
         ("fleet.disturbances", [{"kind": "crash", "pool": "chat", "at": "6m"}], "fleet.disturbances[0].at",
          "is after the end of the run", "earlier"),
-        ("events.0.name", "", "events[0].name", "is empty", "write one"),
+        ("events.0.name", "", "events[0].name", "is empty", "write a text"),
         ("fleet.pools.chat.gateway", {"knobs": {"strategy": "nope"}}, "fleet.pools.chat.gateway.knobs.strategy",
          "'nope' is unknown", "round-robin"),
         ("fleet.pools.chat.gateway", {"knobs": {"strategy": "hybrid", "parameters": {"zz": 1}}},
