@@ -43,7 +43,7 @@ class Envoy:
             folder = config.transport.folder
             self._transport = self._files = FilesTransport(folder, self._admins, dry=binding.dry)
         else:
-            self._hub = Hub(self._envoy_came_or_went)
+            self._hub = Hub(self._envoy_came_or_went, dry=binding.dry)
             self._transport = GrpcTransport(config.transport, self._hub)
         self._publisher: Publisher | None = None
         self._opening = threading.Lock()
@@ -109,7 +109,7 @@ class Envoy:
         self._take_over({key for key in keys if self._first.setdefault(key, now) != now})
 
     def _take_over(self, keys: Collection[Key]) -> None:
-        if self._hub is not None and not self._ours.issuperset(keys):
+        if self._hub is not None and not self._binding.dry and not self._ours.issuperset(keys):
             self._ours.update(keys)
             self._hub.take_over(keys)
 

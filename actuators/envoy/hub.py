@@ -37,10 +37,11 @@ class Parcel:
 
 
 class Hub:
-    """`changed` is called, without the lock, when an Envoy comes or goes."""
+    """`changed` is called, without the lock, when an Envoy comes or goes. A `dry` one listens to Envoys and tells them
+    nothing, not even where replicas are: they keep what they have."""
 
-    def __init__(self, changed: Callable[[], None]) -> None:
-        self._changed = changed
+    def __init__(self, changed: Callable[[], None], *, dry: bool = False) -> None:
+        self._changed, self._dry = changed, dry
         self._news = threading.Condition()
         self._began = time.time_ns()  # two Governors never tell the same version
         self._generation = 0
@@ -143,7 +144,7 @@ class Hub:
 
     def _parcel(self, stream: Stream) -> Parcel | None:
         for kind in Kind:
-            if kind not in stream.wants:
+            if self._dry or kind not in stream.wants:
                 continue
             fresh = not stream.wants[kind].predecessor
             there = {
@@ -191,6 +192,8 @@ class Hub:
         if not streams:
             who = "no Envoy is connected" if not self._streams else f"no connected Envoy asks for {key.name}"
             return Verdict(Outcome.FAILED, who)
+        if self._dry:
+            return Verdict(Outcome.DONE, "nothing is told in a dry run")
         if told.resource.until is not None and not all(alone(one, key.kind) for one in streams):
             mend = "give each its own api_config_source instead of ads, else Envoy ends itself when they expire"
             return Verdict(Outcome.REFUSED, f"{key.name} and others share one stream; {mend}")

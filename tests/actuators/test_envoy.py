@@ -555,6 +555,22 @@ def test_the_first_read_waits_for_envoys_that_look_for_a_new_governor(stand: Sta
     assert not any(state.error for state in governor.read(ALL, stand.now).values())
 
 
+def test_a_dry_run_and_the_doctor_tell_envoy_nothing(stand: Stand) -> None:
+    """They told it the list of replicas at full share, and so moved traffic that they were only to look at."""
+    stand.actuator.close()
+    stand.running.stop()
+    stand.running.start()
+    stand.actuator = Envoy(replace(stand.config, arrival=10.0), replace(BINDING, dry=True))
+    for now in (1.0, 2.0):
+        states = stand.actuator.read(ALL, now)
+        assert not any(state.error for state in states.values()), states
+        assert all(state.assumed for state in states.values())
+    assert not any(one.level == "error" for one in stand.actuator.diagnose(3.0))
+    told = [line for line in stand.running.get("/stats?filter=update_success").splitlines() if "chat-steered" in line]
+    assert all(line.endswith(": 0") for line in told), told
+    assert stand.running.runtime(KEY) in ("", None)
+
+
 def test_every_envoy_must_take_a_value_and_each_gets_its_part_of_a_gate(stand: Stand, tmp_path: Path) -> None:
     with wire(stand.port) as cable, envoy(tmp_path, text_of(stand.behind, cable, "edge-2"), 2) as second:
         until(lambda: shares(second.traffic(3)) == EVEN, "the second one serves")
