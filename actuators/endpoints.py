@@ -5,6 +5,7 @@ be read, or that suddenly names nobody, leaves the last list as it is: an empty 
 """
 
 import ipaddress
+import logging
 import socket
 import threading
 import time
@@ -20,6 +21,8 @@ import yaml
 from actuators.kubernetes_scale.slices import endpoint_slices
 from controller.core.params import param
 from controller.core.ports import ActuatorError
+
+log = logging.getLogger("governor.endpoints")
 
 
 class OriginError(Exception):
@@ -118,6 +121,14 @@ class Endpoints:
         """The replicas, sorted by name."""
         return self._known
 
+    def _wrong(self, problem: str) -> None:
+        """Told once, and once that it is over: in a running Governor a list that is kept looks like a new one."""
+        if problem and problem != self._problem:
+            log.warning("where replicas listen cannot be told: %s", problem)
+        elif self._problem and not problem:
+            log.info("where replicas listen can be told again")
+        self._problem = problem
+
     def refresh(self) -> bool:
         """Ask the origin if it is time to; whether the list is another one now."""
         with self._lock:
@@ -128,12 +139,12 @@ class Endpoints:
             try:
                 found = tuple(sorted(self._fetch(), key=lambda one: (one.name, one.address)))
             except OriginError as error:
-                self._problem = f"{error}; the last list is kept"
+                self._wrong(f"{error}; the last list is kept")
                 return False
             if not found and self._known:
-                self._problem = "the origin names no replica any more; the last list is kept"
+                self._wrong("the origin names no replica any more; the last list is kept")
                 return False
-            self._problem = "" if found else "the origin names no replica"
+            self._wrong("" if found else "the origin names no replica")
             if found == self._known:
                 return False
             self._known, self._index = found, _index(found)

@@ -50,7 +50,9 @@ def test_what_is_no_address_is_refused_with_its_place(address: str) -> None:
         (lambda path: path.write_text("{}"), "names no replica any more"),
     ],
 )
-def test_a_file_that_is_spoiled_keeps_the_last_list(tmp_path: Path, spoil: Any, says: str) -> None:
+def test_a_file_that_is_spoiled_keeps_the_last_list_and_is_told_of(
+    tmp_path: Path, spoil: Any, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "replicas.yaml"
     path.write_text(json.dumps({"a": "10.0.0.1:80"}))
     made = Endpoints(InFile("file", str(path)), 1.0, Clock())
@@ -60,6 +62,7 @@ def test_a_file_that_is_spoiled_keeps_the_last_list(tmp_path: Path, spoil: Any, 
     assert made.known == (Endpoint("a", "10.0.0.1", 80),)
     assert says in made.problem
     assert "kept" in made.problem
+    assert sum(says in one.message for one in caplog.records) == 1
     path.write_text("a: 10.0.0.1:80\nb: 10.0.0.2:80\n")
     assert made.refresh()
     assert (len(made.known), made.problem) == (2, "")
