@@ -150,10 +150,10 @@ def test_a_disk_that_takes_nothing_leaves_envoy_as_it_is(stand: Stand) -> None:
     path.mkdir()
     (applied,) = stand.send((WEIGHTS["r1"], 0.25)).values()
     assert applied.outcome is Outcome.FAILED
-    assert shares(stand.running.traffic(50)) == pytest.approx({"r1": 0.2, "r2": 0.4, "r3": 0.4}, abs=0.01)
+    assert shares(stand.running.traffic(250)) == pytest.approx({"r1": 0.2, "r2": 0.4, "r3": 0.4}, abs=0.01)
     path.rmdir()
     stand.done((WEIGHTS["r1"], 0.25))
-    assert shares(stand.running.traffic(90)) == pytest.approx({"r1": 1 / 9, "r2": 4 / 9, "r3": 4 / 9}, abs=0.01)
+    assert shares(stand.running.traffic(450)) == pytest.approx({"r1": 1 / 9, "r2": 4 / 9, "r3": 4 / 9}, abs=0.01)
 
 
 def test_a_spoiled_file_is_said_and_not_replaced(stand: Stand) -> None:
@@ -176,7 +176,7 @@ def test_what_envoy_refuses_is_refused_and_put_back(stand: Stand) -> None:
     assert (applied.outcome, told[AWAY].outcome) == (Outcome.REFUSED, Outcome.DONE)
     assert "its log says why" in applied.detail
     assert any("refused updates" in one.text for one in stand.actuator.diagnose(1.0))
-    assert shares(stand.running.traffic(50)) == pytest.approx({"r1": 0.2, "r2": 0.4, "r3": 0.4}, abs=0.01)
+    assert shares(stand.running.traffic(250)) == pytest.approx({"r1": 0.2, "r2": 0.4, "r3": 0.4}, abs=0.01)
 
 
 def test_an_envoy_that_is_down_takes_it_when_it_is_back(stand: Stand) -> None:
@@ -242,7 +242,7 @@ def test_the_second_of_two_files_that_fails_leaves_the_first_done(stand: Stand) 
     path.mkdir()
     applied = stand.send((WEIGHTS["r1"], 0.25), (AWAY, 0.3))
     assert (applied[WEIGHTS["r1"]].outcome, applied[AWAY].outcome) == (Outcome.DONE, Outcome.FAILED)
-    assert shares(stand.running.traffic(90)) == pytest.approx({"r1": 1 / 9, "r2": 4 / 9, "r3": 4 / 9}, abs=0.01)
+    assert shares(stand.running.traffic(450)) == pytest.approx({"r1": 1 / 9, "r2": 4 / 9, "r3": 4 / 9}, abs=0.01)
     path.rmdir()
     path.write_bytes(kept)
     stand.done((AWAY, 0.3))
