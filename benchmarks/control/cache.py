@@ -59,9 +59,12 @@ def outcome(data: Mapping[str, Any]) -> Outcome:
     tenants = {name: Counted(**one) for name, one in data["tenants"].items()}
     inside = {event: {name: Counted(**one) for name, one in some.items()} for event, some in data["tenants_in"].items()}
     rows = {pool: tuple((at, paid, ready) for at, paid, ready in some) for pool, some in data["replicas"].items()}
-    breaks = tuple((at, name, before, after) for at, name, before, after in data["breaks"])
+    moves = {
+        name: tuple((at, whose, before, after) for at, whose, before, after in data[name])
+        for name in ("breaks", "relaxed")
+    }
     made = {
         **data, **shares, "events": events, "tenants": tenants, "tenants_in": inside, "replicas": rows,
-        "offered": tuple(data["offered"]), "attained": tuple(data["attained"]), "breaks": breaks,
+        "offered": tuple(data["offered"]), "attained": tuple(data["attained"]), **moves,
     }  # fmt: skip
     return Outcome(**made)

@@ -36,6 +36,10 @@ AT = "@traces/"
 SHORT, LONG = 38.0, 60.0  # minutes of a flash; a constant fleet is cheap where the crowd fills half of the time
 DIRECT_AT = 480.4  # seconds: when the straggler that is scraped directly begins, between two scrapes
 FLASH_AT, FLASH_END = 12.0, 25.0  # minutes: when the rise begins, and until when what follows from it is looked at
+OUTAGES = (
+    (720.0, 1020.0),
+    (1065.0, 1125.0),
+)  # seconds: from the rise on nothing is seen, and again before windows fill
 ERRORS = (0.7, 0.85, 1.0, 1.2, 1.4)  # of step times that Governor is given
 TIMES = "\u00d7"
 FULL, BOUNDED, OWN = "full", "bounded", "own"
@@ -286,8 +290,7 @@ def _troubles() -> list[Case]:
     )  # fmt: skip
     blind = flash(
         1.9, disturbances=[
-            {"kind": "metrics_outage", "at": f"{FLASH_AT}m", "duration": "5m"},
-            {"kind": "metrics_outage", "at": f"{FLASH_AT + 5.75}m", "duration": "1m"},
+            {"kind": "metrics_outage", "at": seconds(gone), "duration": seconds(back - gone)} for gone, back in OUTAGES
         ],
     )  # fmt: skip
     return [

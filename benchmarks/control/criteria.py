@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.control.cases import DIRECT_AT, ERRORS, TIMES
+from benchmarks.control.cases import DIRECT_AT, ERRORS, OUTAGES, TIMES
 from benchmarks.control.measures import (
     OUT,
     Get,
@@ -31,10 +31,12 @@ from benchmarks.control.plant import ANSWER, PROMPT
 from benchmarks.control.stats import mean
 from benchmarks.control.task import Outcome
 from benchmarks.control.words import percent, points, times
+from controller.core.model import Lever
 from controller.simulate.jobs import GOVERNOR, NONE, ORACLE, STATIC
 
 CAP = 0.2  # largest part of the replicas that may be out of rotation at once
 KEY = ("diurnal", "servegen", "azure")
+AFTER = 120.0  # seconds after an outage in which no replica may be given back
 Results = Mapping[str, Result]
 
 
@@ -297,16 +299,28 @@ def _over_cap(one: Outcome) -> tuple[int, int] | None:
 
 
 def _blind(results: Results) -> Iterator[Verdict]:
-    asked = "metrics outage at the onset of a flash: nothing falls in it, nor within two minutes of its end"
+    asked = (
+        "metrics outage at the onset of a flash: no lever is relaxed in it, nor any replica within two minutes after it"
+    )
     if "blind" not in results:
         yield Verdict("6", asked, "was not run", None)
         return
-    begin, end = 720.0, 720.0 + 5.75 * 60 + 60 + 120
-    falls = sum(_falls(one, begin, end) for one in runs(results["blind"]))
-    yield Verdict("6", asked, f"{falls} times fewer replicas in {len(runs(results['blind']))} runs", falls == 0)
+    some = runs(results["blind"])
+    begin, end = OUTAGES[0][0], OUTAGES[-1][1] + AFTER
+    relaxed = [
+        lever
+        for one in some
+        for at, lever, _, _ in one.relaxed
+        if any(gone <= at < back for gone, back in OUTAGES) or (lever == Lever.REPLICAS and begin <= at < end)
+    ]
+    which = f" ({', '.join(sorted(set(relaxed)))})" if relaxed else ""
+    told = f"{len(relaxed)} orders in {len(some)} runs{which}"
+    late = sum(_falls(one, begin, end) for one in some)
+    yield Verdict("6", asked, f"{told}; {late} replicas left on an order from before" if late else told, not relaxed)
 
 
 def _falls(one: Outcome, begin: float, end: float) -> int:
+    """How often fewer replicas are paid for: they leave when they are drained, so some time after the order."""
     count = 0
     for rows in one.replicas.values():
         before = 0

@@ -19,6 +19,7 @@ from benchmarks.control.cases import Case, placed
 from benchmarks.control.floor import least
 from benchmarks.control.task import Counted, Outcome, Task, Within, digest, document, key
 from controller.core.model import Lever
+from controller.core.rules import RELAX_DOWN
 from controller.simulate import search
 from controller.simulate.jobs import GOVERNOR, NONE, STATIC, hopeless
 from controller.simulate.load import Origin, Study
@@ -180,6 +181,7 @@ def kept(case: Case, study: Study, run: Run, world: World, cpu: float) -> Outcom
         offered=tuple(round(one, 3) for one in run.series.offered),
         attained=tuple(None if math.isnan(one) else round(one, 4) for one in run.series.attainment),
         breaks=_breaks(world, start),
+        relaxed=_relaxed(world, start),
         settings=dict(run.settings),
         floor=_floor(case, study, run, rows) if case.floor else None,
         cpu=cpu,
@@ -204,6 +206,17 @@ def _breaks(world: World, start: float) -> tuple[tuple[float, str, float, float]
         if move.target.lever is Lever.BREAKER
     ]
     return tuple(moves[:KEPT_BREAKS])
+
+
+def _relaxed(world: World, start: float) -> tuple[tuple[float, str, float, float], ...]:
+    """Weights apart, which have no such direction: what one replica gets another one loses."""
+    return tuple(
+        (round(move.at - start, 3), str(move.target.lever), move.before, move.after)
+        for move in world.moves()
+        if move.target.lever is not Lever.WEIGHT
+        and move.after != move.before
+        and (move.after < move.before) == RELAX_DOWN[move.target.lever]
+    )
 
 
 def _floor(case: Case, study: Study, run: Run, rows: Mapping[str, Sequence[tuple[float, int, int]]]) -> float | None:

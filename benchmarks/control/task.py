@@ -81,8 +81,9 @@ class Within:
 class Outcome:
     """What is kept of a run. `replicas` by pool are (seconds after the start, paid for, ready); `offered` requests/s
     and `attained` by minute; `tenants` what became of each tenant's requests; `breaks` are moves of breakers
-    (seconds, replica, before, after); `floor` the least share of an event that had to be shed, None where it
-    is not asked for; `margin` or replicas of a search in `settings`; `cpu` seconds that it took."""
+    (seconds, replica, before, after); `relaxed` are orders that relax a lever (seconds, lever, before, after);
+    `floor` the least share of an event that had to be shed, None where it is not asked for; `margin` or
+    replicas of a search in `settings`; `cpu` seconds that it took."""
 
     seconds: float
     all: Counted
@@ -99,6 +100,7 @@ class Outcome:
     offered: tuple[float, ...]
     attained: tuple[float | None, ...]
     breaks: tuple[tuple[float, str, float, float], ...]
+    relaxed: tuple[tuple[float, str, float, float], ...]
     settings: Mapping[str, float]
     floor: float | None
     cpu: float

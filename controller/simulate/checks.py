@@ -23,6 +23,7 @@ def check(scenario: Scenario, config: GovernorConfig, file: str = "") -> Iterato
 
 
 def _config(scenario: Scenario, config: GovernorConfig, file: str) -> Iterator[Mistake]:
+    scaled = any(Lever.REPLICAS in pool.levers for pool in config.pools.values())
     for name, pool in config.pools.items():
         place: Path = ("governor",) if file else ("governor", "pools", name)
         about = f"pool {name} of {file}: " if file else ""
@@ -33,7 +34,7 @@ def _config(scenario: Scenario, config: GovernorConfig, file: str) -> Iterator[M
             where = place if file else (*place, "engine")
             known = " and ".join(ENGINES)
             yield where, f"{about}the twin shows the metrics of {known}, not of {pool.engine}", f"write {ENGINES[0]}"
-        if Lever.REPLICAS not in pool.levers and scenario.against.peers:
+        if scenario.against.peers and (pool.levers or not scaled) and Lever.REPLICAS not in pool.levers:
             yield place, f"{about}has no lever replicas, which the peers need for their bounds", "add it"
     if not any(pool.levers for pool in config.pools.values()):
         yield ("governor",), "has no lever, so there is nothing to simulate", "add pools.NAME.levers.replicas"

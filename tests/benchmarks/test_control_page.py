@@ -166,12 +166,21 @@ def test_a_slow_replica_that_stays_in_rotation_or_out_of_it_is_told() -> None:
 
 
 def test_replicas_that_fall_while_nothing_is_seen_are_told() -> None:
-    def blind(*rows: tuple[float, int, int]) -> Result:
-        return made("blind", {"governor": [outcome(replicas={"chat": rows})] * 5})
+    def blind(*orders: tuple[float, str]) -> tuple[str, bool | None]:
+        rows = ((0.0, 9, 9), (740.0, 8, 8))
+        relaxed = tuple((at, lever, 9.0, 8.0) for at, lever in orders)
+        return told(
+            [made("blind", {"governor": [outcome(relaxed=relaxed, replicas={"chat": rows})] * 5})], "metrics outage"
+        )
 
-    steady = blind((0.0, 9, 9), (400.0, 8, 8), (900.0, 14, 8))
-    assert told([steady], "metrics outage")[1] is True
-    assert told([blind((0.0, 9, 9), (900.0, 8, 8))], "metrics outage") == ("5 times fewer replicas in 5 runs", False)
+    drained = "; 5 replicas left on an order from before"
+    assert blind((690.0, "replicas"), (1040.0, "admission"), (1300.0, "replicas")) == (
+        "0 orders in 5 runs" + drained,
+        True,
+    )
+    assert blind((735.0, "replicas")) == ("5 orders in 5 runs (replicas)" + drained, False)
+    assert blind((1070.0, "admission")) == ("5 orders in 5 runs (admission)" + drained, False)
+    assert blind((1200.0, "replicas"))[1] is False
 
 
 def test_a_lever_that_does_harm_is_told() -> None:

@@ -16,8 +16,8 @@ def outcome(critical: float = 1.0, everything: float | None = None, hours: float
         "seconds": 3600.0, "all": whole, "critical": counted(round(700 * critical), 700), "events": {},
         "gpu_hours": hours, "bad_minutes": 0, "reversals_per_hour": 1.0, "fairness": {}, "hit_rate": None,
         "tenants": {}, "tenants_in": {}, "replicas": {"chat": ((0.0, 3, 3), (60.0, 5, 3), (240.0, 5, 5))},
-        "offered": (1.0,) * 5, "attained": (1.0, None, 0.5, 1.0, 1.0), "breaks": (), "settings": {}, "floor": None,
-        "cpu": 1.0, **more,
+        "offered": (1.0,) * 5, "attained": (1.0, None, 0.5, 1.0, 1.0), "breaks": (), "relaxed": (), "settings": {},
+        "floor": None, "cpu": 1.0, **more,
     }  # fmt: skip
     return Outcome(**made)
 
