@@ -75,7 +75,7 @@ class Dns:
     kind: Literal["dns"] = param("Replicas are the addresses of a DNS name.")
     host: str = param("The name.")
     port: int = param("The port that they listen on.", ge=1, le=65535)
-    timeout: float = param("Longest wait for an answer, seconds.", 2.0, gt=0)
+    timeout: float = param("Longest wait for an answer, seconds.", 2.0, gt=0, le=3600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Slices:
     port: str = param("Name of the port; the first one where it is empty.", "")
     kubeconfig: str = param("Path of a kubeconfig; by default the pod's service account, or else the usual file.", "")
     context: str = param("Context of the kubeconfig.", "")
-    timeout: float = param("Longest wait for an answer, seconds.", 2.0, gt=0)
+    timeout: float = param("Longest wait for an answer, seconds.", 2.0, gt=0, le=3600)
 
 
 Origin = Inline | InFile | Dns | Slices

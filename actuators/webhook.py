@@ -42,7 +42,7 @@ class WebhookConfig:
     secret: SecretRef | None = param("Key of the HMAC-SHA256 signature.", None, unit=Unit.SECRET)
     bearer: SecretRef | None = param("Bearer token for both URLs.", None, unit=Unit.SECRET)
     ca_file: str = param("CA bundle for https; by default the usual public ones.", "")
-    timeout: float = param("Longest wait for one answer.", 5.0, unit=Unit.DURATION, gt=0)
+    timeout: float = param("Longest wait for one answer.", 5.0, unit=Unit.DURATION, gt=0, le=3600)
     retries: int = param("How often a post that was certainly not applied is repeated at once.", 1, ge=0, le=5)
     unit: str = param("Unit of the value, for people.", "replicas")
     quantum: float = param("Smallest step of the value.", 1.0, gt=0)

@@ -34,7 +34,7 @@ class DynamoConfig:
         "Bearer token of a proxy in front of the frontends; they themselves ask for none.", None, unit=Unit.SECRET
     )
     ca_file: str = param("CA bundle for https; by default the usual public ones.", "")
-    timeout: float = param("Longest wait for one answer.", 2.0, unit=Unit.DURATION, gt=0)
+    timeout: float = param("Longest wait for one answer.", 2.0, unit=Unit.DURATION, gt=0, le=3600)
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:

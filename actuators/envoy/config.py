@@ -99,7 +99,7 @@ class EnvoyConfig:
         unit=Unit.DURATION,
         ge=0.1,
     )
-    timeout: float = param("Longest wait for Envoys' yes or no.", 2.0, unit=Unit.DURATION, gt=0)
+    timeout: float = param("Longest wait for Envoys' yes or no.", 2.0, unit=Unit.DURATION, gt=0, le=3600)
     arrival: float = param(
         "How long the first read waits for Envoys, which look for a new Governor every two seconds or so.",
         2.5,

@@ -23,7 +23,7 @@ class FileConfig:
     )
     reload: tuple[str, ...] = param("Command and arguments to run after a change; no shell.", ())
     min_interval: float = param("Least time between two reloads.", 0.0, unit=Unit.DURATION, ge=0)
-    timeout: float = param("Longest wait for each command.", 10.0, unit=Unit.DURATION, gt=0)
+    timeout: float = param("Longest wait for each command.", 10.0, unit=Unit.DURATION, gt=0, le=3600)
     unit: str = param("Unit of the value, for people.", "replicas")
     quantum: float = param("Smallest step of the value.", 1.0, gt=0)
     settle: float = param("Time until a new value can show an effect.", 0.0, unit=Unit.DURATION, ge=0)

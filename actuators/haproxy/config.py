@@ -40,7 +40,9 @@ class HAProxyConfig:
     )
     window: float = param("socket: period of gpc0_rate in HAProxy's rules.", 10.0, unit=Unit.DURATION, ge=1)
     listen: str = param("agent: host:port at which HAProxy asks.", "")
-    timeout: float = param("Longest wait for the whole of one reading or writing.", 2.0, unit=Unit.DURATION, gt=0)
+    timeout: float = param(
+        "Longest wait for the whole of one reading or writing.", 2.0, unit=Unit.DURATION, gt=0, le=3600
+    )
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ class KubernetesScaleConfig:
     plural: str = param("Its resource name in the API; asked from the cluster when empty.", "")
     kubeconfig: str = param("Path of a kubeconfig; by default the pod's service account, else ~/.kube/config.", "")
     context: str = param("Context in the kubeconfig; by default the current one.", "")
-    timeout: float = param("Longest wait for one API call.", 5.0, unit=Unit.DURATION, gt=0)
+    timeout: float = param("Longest wait for one API call.", 5.0, unit=Unit.DURATION, gt=0, le=3600)
     settle: float = param("Time until a new count can show an effect.", 0.0, unit=Unit.DURATION, ge=0)
     yield_for: float = param("How long a count set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
     allow_owned: bool = param("Scale a workload that another object manages and may scale back.", False)

@@ -49,8 +49,9 @@ class LiteLLMConfig:
     settle: float = param("api: time until every proxy has seen a change.", 60.0, unit=Unit.DURATION, ge=0)
     ca_file: str = param("CA bundle for https; by default the usual public ones.", "")
     timeout: float = param(
-        "Longest wait for one answer, and for those of all of status together.", 2.0, unit=Unit.DURATION, gt=0
-    )
+        "Longest wait for one answer, and for those of all of status together.", 2.0, unit=Unit.DURATION, gt=0,
+        le=3600,
+    )  # fmt: skip
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:

@@ -46,7 +46,7 @@ class RedisServer:
     user: str = param("Name of an ACL user; empty is the default user.", "")
     password: SecretRef | None = param("Its password.", None, unit=Unit.SECRET)
     ca_file: str = param("CA bundle for rediss; by default the usual public ones.", "")
-    timeout: float = param("Longest wait for a connection, and for an answer.", 1.0, unit=Unit.DURATION, gt=0)
+    timeout: float = param("Longest wait for a connection, and for an answer.", 1.0, unit=Unit.DURATION, gt=0, le=3600)
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)

@@ -50,7 +50,7 @@ class RouterConfig:
     ca_file: str = param("CA bundle for https; by default the usual public ones.", "")
     timeout: float = param(
         "Longest wait for one command, the router's look at a worker that comes back included.", 5.0,
-        unit=Unit.DURATION, gt=0,
+        unit=Unit.DURATION, gt=0, le=3600,
     )  # fmt: skip
     refresh: float = param("Time between looks at where replicas listen.", 5.0, unit=Unit.DURATION, gt=0)
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)

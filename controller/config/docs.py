@@ -32,7 +32,8 @@ One YAML file. `governor init` writes a starter, `governor check FILE` names eve
 `governor schema` prints the JSON Schema for your editor. Unknown keys are refused, and so are keys written twice,
 anchors and tags.
 
-* **Durations** carry a unit: `80ms`, `2s`, `5m`, `1h30m`, `3d` (also `us`, `ns`, `w`). A bare number is refused.
+* **Durations** carry a unit: `80ms`, `2s`, `5m`, `1h30m`, `3d` (also `us`, `ns`, `w`), and are at most
+  `3650d`. A bare number is refused.
 * **Ratios** are `99%` or `0.99`. A number above 1 needs the `%`.
 * **Sizes** carry a unit: `256MiB`, `1GB`.
 * **Rates** are an amount per time: `100%/60s`, `1/300s`.

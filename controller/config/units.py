@@ -31,6 +31,9 @@ _BYTES = {
     "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
+# What is longer is a slip of the finger, and clocks and sockets overflow on it when it is too late to say so.
+LONGEST = 3650 * 86400.0
+LARGEST = 1024 * 2**40
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|[smhdw])", re.ASCII)
 DURATION_PATTERN = r"^(\d+(\.\d+)?(ns|us|µs|ms|s|m|h|d|w))+$"
 RATIO_PATTERN = r"^\d+(\.\d+)?%$"
@@ -43,7 +46,7 @@ def duration(value: object) -> float:
     if _is_number(value) and math.isfinite(float(value)):  # type: ignore[arg-type]
         raise BadValue(f"{value} has no unit", f"write {value}s if seconds are meant")
     if not isinstance(value, str):
-        raise BadValue(f"{value!r} is not a duration", "write for example 80ms, 2s, 5m or 3d")
+        raise BadValue(f"{_short(value)} is not a duration", "write for example 80ms, 2s, 5m or 3d")
     text = value.strip()
     if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
         raise BadValue(f"{value!r} has no unit", f"write {text}s if seconds are meant")
@@ -51,10 +54,12 @@ def duration(value: object) -> float:
     units = [unit.replace("µ", "u") for _, unit in parts]
     order = list(_SECONDS)
     if not parts or "".join(n + u for n, u in parts) != text or units != sorted(set(units), key=order.index):
-        raise BadValue(f"{value!r} is not a duration", "write for example 80ms, 2s, 5m, 1h30m or 3d")
+        raise BadValue(f"{_short(value)} is not a duration", "write for example 80ms, 2s, 5m, 1h30m or 3d")
     seconds = float(sum((Decimal(n) * _SECONDS[u] for (n, _), u in zip(parts, units, strict=True)), Decimal(0)))
-    if not math.isfinite(seconds):
-        raise BadValue(f"{value[:20]!r}... is longer than can be counted", "write a shorter duration")
+    if seconds > LONGEST:
+        raise BadValue(
+            f"{_short(value)} is longer than any duration may be", f"write at most {format_duration(LONGEST)}"
+        )
     return seconds
 
 
@@ -88,7 +93,7 @@ def ratio(value: object) -> float:
         number = float(_percent(text[:-1]))
         if math.isfinite(number):
             return number
-    raise BadValue(f"{value!r} is not a ratio", "write for example 99% or 0.99")
+    raise BadValue(f"{_short(value)} is not a ratio", "write for example 99% or 0.99")
 
 
 def format_ratio(value: float) -> str:
@@ -104,8 +109,11 @@ def size(value: object) -> int:
         re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?B|B)", value.strip(), re.ASCII) if isinstance(value, str) else None
     )
     if match is None or match[2] not in _BYTES:
-        raise BadValue(f"{value!r} is not a size", "write for example 256MiB or 1GB")
-    return int(Decimal(match[1]) * _BYTES[match[2]])
+        raise BadValue(f"{_short(value)} is not a size", "write for example 256MiB or 1GB")
+    count = Decimal(match[1]) * _BYTES[match[2]]
+    if count > LARGEST:
+        raise BadValue(f"{_short(value)} is larger than any size may be", f"write at most {format_size(LARGEST)}")
+    return int(count)
 
 
 def format_size(count: int) -> str:
@@ -221,6 +229,11 @@ Ratio = Annotated[float, BeforeValidator(ratio), WithJsonSchema(_RATIO_SCHEMA), 
 Size = Annotated[
     int, BeforeValidator(size), WithJsonSchema({"type": "string", "pattern": SIZE_PATTERN}), Written("size")
 ]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:21]}{text[0]}..." if isinstance(value, str) else f"{text[:40]}..."
 
 
 def _is_number(value: object) -> bool:

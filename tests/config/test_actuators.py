@@ -1,16 +1,20 @@
 """Actuators that levers share by name, and what lever and actuator must agree on."""
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 import yaml
 
+from controller import registry
 from controller.config import ConfigError, GovernorConfig, loads
 from controller.config.load import config_hash
 from controller.config.spell import spell
 from controller.core.model import Lever
 from controller.core.ports import Capability
+from controller.registry import Group
 from controller.run.assembly import RunMode, assemble
 from tests.support.cli import governor
 from tests.support.spy_file import SpyFile
@@ -184,3 +188,29 @@ pools:
     finally:
         loop.close()
         again.close()
+
+
+def test_a_time_out_that_no_wait_can_take_is_refused_before_anything_waits() -> None:
+    """30 days are more milliseconds than fit where the system counts them: the reload would break after its write."""
+    found = mistakes(", actuator: {kind: file, path: /tmp/governed.json, timeout: 30d, initial: 1}}")
+    assert "pools.chat.levers.replicas.actuator.timeout: 30d is out of bounds; write at most 1h" in found
+
+
+@pytest.mark.parametrize("kind", registry.builtin(Group.ACTUATOR))
+def test_each_time_out_of_an_actuator_has_an_upper_bound(kind: str) -> None:
+    seen: set[type] = set()
+
+    def unbounded(config: type) -> list[str]:
+        seen.add(config)
+        own = [
+            f"{config.__name__}.{f.name}" for f in fields(config) if "timeout" in f.name and f.metadata["le"] is None
+        ]
+        parts = [part for hint in get_type_hints(config).values() for part in parts_of(hint)]
+        return own + [name for part in parts if part not in seen for name in unbounded(part)]
+
+    def parts_of(hint: object) -> list[type]:
+        if isinstance(hint, type) and is_dataclass(hint):
+            return [hint]
+        return [part for inner in get_args(hint) for part in parts_of(inner)]
+
+    assert unbounded(registry.actuator(kind).Config) == []

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from controller.config.errors import BadValue
 from controller.config.units import (
+    LARGEST,
+    LONGEST,
     duration,
     format_duration,
     format_rate,
@@ -70,7 +72,7 @@ def test_a_bare_number_is_mended_to_seconds() -> None:
         assert caught.value.mend.startswith(mend)
 
 
-@given(st.floats(min_value=0, max_value=1e12, allow_nan=False))
+@given(st.floats(min_value=0, max_value=LONGEST, allow_nan=False))
 def test_a_printed_duration_reads_back_as_the_same_float(seconds: float) -> None:
     assert duration(format_duration(seconds)) == seconds
 
@@ -80,9 +82,32 @@ def test_a_printed_ratio_reads_back_as_the_same_float(value: float) -> None:
     assert ratio(format_ratio(value)) == value
 
 
-@given(st.integers(min_value=0, max_value=2**60))
+@given(st.integers(min_value=0, max_value=LARGEST))
 def test_a_printed_size_reads_back_as_the_same_number(count: int) -> None:
     assert size(format_size(count)) == count
+
+
+@pytest.mark.parametrize("value", ["3651d", "99999999999d", "9" * 30 + "d", "9" * 45 + "d", TOO_LONG, "9" * 5000 + "s"])
+def test_a_duration_that_clocks_overflow_on_is_refused_with_the_longest_there_may_be(value: str) -> None:
+    """Thirty digits broke the check of the config itself, and fewer than that the clock, much later."""
+    with pytest.raises(BadValue, match="longer than any duration may be") as caught:
+        duration(value)
+    assert caught.value.mend == "write at most 3650d"
+    assert len(caught.value.mistake) < 80
+    with pytest.raises(BadValue, match="longer than any duration may be"):
+        rate(f"1/{value}")
+
+
+@pytest.mark.parametrize("value", ["1025TiB", "9" * 400 + "TB", "9" * 5000 + "B"])
+def test_a_size_that_no_disk_has_is_refused_with_the_largest_there_may_be(value: str) -> None:
+    with pytest.raises(BadValue, match="larger than any size may be") as caught:
+        size(value)
+    assert caught.value.mend == "write at most 1024TiB"
+
+
+def test_the_longest_duration_and_the_largest_size_are_taken() -> None:
+    assert duration("3650d") == LONGEST
+    assert size("1024TiB") == LARGEST
 
 
 @given(
