@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 
 from actuators import secret
+from actuators.address import shown
 from actuators.paced import begun, paced, within
 from controller.core.params import SecretRef
 
@@ -102,19 +102,3 @@ class Web:
 
     def close(self) -> None:
         self._session.close()
-
-
-def shown(url: str) -> str:
-    """The server alone, since paths and queries may be secrets themselves."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def unusable(url: str) -> str:
-    """Why a base URL cannot be used, "" where it can."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return f"{shown(url)} is not an http or https URL; write https://host:port"
-    if parts.username or parts.password:
-        return "credentials in the URL would be logged; use api_key"
-    return ""

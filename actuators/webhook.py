@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 
 from actuators import secret
+from actuators.address import shown, unusable
 from actuators.batch import decreases_first, invalid, reject, wanted
 from actuators.memory import Memory
 from actuators.paced import begun, paced, within
@@ -52,12 +52,11 @@ class WebhookConfig:
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:
-        for name, url in (("url", self.url or "://"), ("read_url", self.read_url)):
-            parts = urlsplit(url)
-            if url and (parts.scheme not in ("http", "https") or not parts.hostname):
-                raise ValueError(f"{name}: {_shown(url)} is not an http or https URL; write https://host/path")
-            if parts.username or parts.password:
-                raise ValueError(f"{name}: credentials in the URL would be logged; use bearer or secret")
+        for name, url in (("url", self.url), ("read_url", self.read_url)):
+            if not url and name == "read_url":
+                continue
+            if problem := unusable(url, "use bearer or secret", example="https://host/path"):
+                raise ValueError(f"{name}: {problem}")
         if not self.read_url and self.initial is None:
             raise ValueError("read_url: nothing tells which value is in force; set read_url, or else initial")
 
@@ -142,7 +141,7 @@ class Webhook:
     def diagnose(self, now: float) -> Sequence[Finding]:
         """Whether secrets are there and `read_url` answers for every target. `url` is not asked: that would order."""
         found: list[Finding] = []
-        where = _shown(self._config.url)
+        where = shown(self._config.url)
         for name, ref in (("secret", self._config.secret), ("bearer", self._config.bearer)):
             try:
                 if ref is not None:
@@ -157,8 +156,8 @@ class Webhook:
         try:
             rows = self._read_back()
         except (_NoAnswer, ValueError, secret.SecretMissing) as error:
-            return [*found, Finding("error", _shown(self._config.read_url), str(error))]
-        asked = _shown(self._config.read_url)
+            return [*found, Finding("error", shown(self._config.read_url), str(error))]
+        asked = shown(self._config.read_url)
         for target in self._targets:
             writer = str((rows.get(target) or {}).get("writer") or "")
             if _number(rows.get(target), "value") is None:
@@ -181,7 +180,7 @@ class Webhook:
 
     def _read_back(self) -> dict[Target, Mapping[str, Any]]:
         answer = self._request("GET", self._config.read_url, None, {})
-        where = _shown(self._config.read_url)
+        where = shown(self._config.read_url)
         if answer.status != requests.codes.ok:
             raise ValueError(f"GET {where}: HTTP {answer.status}")
         try:
@@ -193,7 +192,7 @@ class Webhook:
     def _from_row(self, target: Target, row: Mapping[str, Any] | None, now: float) -> TargetState:
         value = _number(row, "value")
         if row is None or value is None:
-            error = f"{_shown(self._config.read_url)} tells no finite value of {target}"
+            error = f"{shown(self._config.read_url)} tells no finite value of {target}"
             return self._memory.state(target, None, now, error=error)
         self._memory.saw(target, value, now, str(row.get("writer") or ""))
         return self._memory.state(target, value, now, ready=_number(row, "ready"))
@@ -201,7 +200,7 @@ class Webhook:
     def _verified(self, decision: Decision, row: Mapping[str, Any] | None, now: float) -> Applied:
         target, value, got = decision.target, wanted(decision), _number(row, "value")
         if got is None:
-            return Applied(target, Outcome.UNKNOWN, f"{_shown(self._config.read_url)} tells no value of {target}")
+            return Applied(target, Outcome.UNKNOWN, f"{shown(self._config.read_url)} tells no value of {target}")
         outcome = Outcome.DONE if got == value else Outcome.FAILED
         self._memory.sent(target, value, outcome, now)
         return Applied(target, outcome, f"{target} is {got:g}" + ("" if got == value else f", not {value:g}"))
@@ -219,7 +218,7 @@ class Webhook:
 
     def _post_once(self, decision: Decision, body: bytes) -> tuple[Outcome, str, bool]:
         """Outcome, detail, and whether trying again at once is safe and may help."""
-        where = f"POST to {_shown(self._config.url)}"
+        where = f"POST to {shown(self._config.url)}"
         try:
             answer = self._request("POST", self._config.url, body, self._signature(body))
         except secret.SecretMissing as error:
@@ -285,7 +284,7 @@ class Webhook:
 
     def _request(self, method: str, url: str, body: bytes | None, headers: dict[str, str]) -> _Answer:
         """One request, answered within the time-out as a whole, however slowly its headers and body drip."""
-        where = f"{method} to {_shown(url)}"
+        where = f"{method} to {shown(url)}"
         if self._config.bearer is not None:
             headers["Authorization"] = secret.bearer(self._config.bearer)
         limit = self._config.timeout
@@ -316,12 +315,6 @@ def _never_connected(error: requests.exceptions.ConnectionError) -> bool:
 
 def _cause(error: requests.exceptions.ConnectionError) -> str:
     return "cannot connect" if _never_connected(error) else "the connection broke before an answer came"
-
-
-def _shown(url: str) -> str:
-    """The URL for people: the server alone, since paths and queries of webhooks are often secrets themselves."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def _words(body: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from actuators.address import shown
 from actuators.batch import decreases_first, invalid, reject, wanted
 from actuators.dynamo.config import DynamoConfig, DynamoPool
 from actuators.dynamo.doctor import Looks, diagnose
@@ -9,7 +10,7 @@ from actuators.dynamo.formula import FIELDS, NO_LIMIT, requests, threshold
 from actuators.dynamo.frontend import Frontend, Look, Unreadable
 from actuators.memory import Memory
 from actuators.several import Told, as_one, seen, together
-from actuators.web import NoAnswer, Web, shown
+from actuators.web import NoAnswer, Web
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Capability, Finding, Reach
 

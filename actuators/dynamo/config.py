@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from actuators.web import unusable
+from actuators.address import unusable
 from controller.core.params import SecretRef, Unit, param
 
 
@@ -40,9 +40,9 @@ class DynamoConfig:
     def __post_init__(self) -> None:
         if not self.frontends:
             raise ValueError("frontends: is empty; write the URL of each frontend")
-        for url in self.frontends:
-            if problem := unusable(url):
-                raise ValueError(f"frontends: {problem}")
+        for number, url in enumerate(self.frontends):
+            if problem := unusable(url, "use api_key"):
+                raise ValueError(f"frontends.{number}: {problem}")
         if len({url.rstrip("/") for url in self.frontends}) < len(self.frontends):
             raise ValueError("frontends: names one twice; remove it")
         models = [pool.model for pool in self.pools.values()]

@@ -4,8 +4,8 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
 
+from actuators.address import unusable
 from actuators.endpoints import Origin
 from controller.core.model import Lever, Target
 from controller.core.params import Unit, param
@@ -117,9 +117,8 @@ class EnvoyConfig:
 
     def __post_init__(self) -> None:
         for number, url in enumerate(self.admin):
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError(f"admin.{number}: {url!r} is not an http URL; write http://host:port")
+            if problem := unusable(url, "leave them out: Envoy's admin page asks for none"):
+                raise ValueError(f"admin.{number}: {problem}")
         for name, pool in self.pools.items():
             if pool.fallback and pool.fallback == pool.told:
                 raise ValueError(f"pools.{name}.fallback: is the cluster that is steered; name the other one")

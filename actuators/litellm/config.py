@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
+from actuators.address import unusable
 from actuators.redis.server import RedisServer
 from controller.core.params import SecretRef, Unit, param
 
@@ -55,12 +55,9 @@ class LiteLLMConfig:
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:
-        for name, url in (("url", self.url), *(("status", one) for one in self.status)):
-            parts = urlsplit(url)
-            if url and (parts.scheme not in ("http", "https") or not parts.hostname):
-                raise ValueError(f"{name}: is no http or https URL; write http://HOST:4000")
-            if parts.username or parts.password:
-                raise ValueError(f"{name}: credentials in the URL would be logged; leave them out")
+        for name, url in (("url", self.url), *((f"status.{n}", one) for n, one in enumerate(self.status))):
+            if (url or name != "url") and (problem := unusable(url, "leave them out", example="http://HOST:4000")):
+                raise ValueError(f"{name}: {problem}")
         if self.mode == "plugin":
             self._plugin()
         elif not self.url or self.master_key is None:

@@ -3,6 +3,7 @@
 The client's own retries are off: a write that is repeated on a guess is what ``unknown`` is there to prevent.
 """
 
+import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from actuators import secret
+from actuators.address import unusable
 from actuators.paced import within
 from actuators.redis.timed import timed
 from controller.core.model import Outcome
@@ -38,6 +40,9 @@ _MENDS = {
 }
 
 
+_SCHEMES = ("redis", "rediss", "unix")
+
+
 @dataclass(frozen=True, slots=True)
 class RedisServer:
     """Where a Redis is and how to enter."""
@@ -49,10 +54,10 @@ class RedisServer:
     timeout: float = param("Longest wait for a connection, and for an answer.", 1.0, unit=Unit.DURATION, gt=0, le=3600)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("redis", "rediss", "unix") or not (parts.hostname or parts.path.strip("/")):
-            raise ValueError("url: is no address of a Redis; write redis://HOST:6379/0")
-        if parts.username or parts.password or parts.query:
+        local = re.fullmatch("unix:///[^@]+", self.url)  # no host that could be wrong
+        if not local and (problem := unusable(self.url, "use user and password", _SCHEMES, "redis://HOST:6379/0")):
+            raise ValueError(f"url: {problem}")
+        if "?" in self.url:
             raise ValueError("url: credentials and options in it would be logged; use user, password and ca_file")
         if self.user and self.password is None:
             raise ValueError("password: is missing; a user without one cannot enter")

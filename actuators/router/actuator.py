@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from actuators.address import shown
 from actuators.batch import decreases_first, invalid, reject, wanted
 from actuators.endpoints import Endpoint, Endpoints, is_ip
 from actuators.memory import Memory
@@ -12,7 +13,7 @@ from actuators.router.makes import Sglang, Vllm
 from actuators.router.process import Process
 from actuators.router.workers import Garbled, Worker, address
 from actuators.several import Told, as_one, seen, together
-from actuators.web import NoAnswer, Web, shown
+from actuators.web import NoAnswer, Web
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Capability, Finding, Reach
 

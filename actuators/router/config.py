@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from actuators.address import unusable
 from actuators.endpoints import Origin
-from actuators.web import unusable
 from controller.core.params import SecretRef, Unit, param
 
 
@@ -26,9 +26,9 @@ class RouterPool:
         if not self.routers:
             raise ValueError("routers: is empty; write the URL of each router")
         for name, urls in (("routers", self.routers), ("metrics", self.metrics)):
-            for url in urls:
-                if problem := unusable(url):
-                    raise ValueError(f"{name}: {problem}")
+            for number, url in enumerate(urls):
+                if problem := unusable(url, "use api_key"):
+                    raise ValueError(f"{name}.{number}: {problem}")
             if len(set(urls)) < len(urls):
                 raise ValueError(f"{name}: names one twice; remove it")
         if self.metrics and len(self.metrics) != len(self.routers):

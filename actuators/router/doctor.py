@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
+from actuators.address import shown
 from actuators.endpoints import Endpoints
 from actuators.router.config import RouterConfig
 from actuators.router.workers import Worker, address
-from actuators.web import shown
 from controller.core.ports import Binding, Finding
 
 Looks = Mapping[str, Mapping[str, Worker] | str]  # by router: its workers, or why they are not known

@@ -6,9 +6,10 @@ from time import monotonic
 from typing import Protocol
 
 from actuators import secret
+from actuators.address import shown
 from actuators.router.workers import REGULAR, Garbled, Worker, address, workers
 from actuators.several import Told
-from actuators.web import Answer, NoAnswer, Web, shown
+from actuators.web import Answer, NoAnswer, Web
 from controller.core.model import Outcome
 from controller.core.params import SecretRef
 

@@ -314,7 +314,7 @@ def test_a_router_that_counts_no_blocks_lets_more_in_than_was_decided_and_is_fou
     ("config", "message"),
     [
         ({"frontends": ()}, "frontends: is empty"),
-        ({"frontends": ("frontend:8000",)}, "is not an http or https URL"),
+        ({"frontends": ("frontend:8000",)}, "does not begin with http:// or https://"),
         ({"frontends": ("http://f:1", "http://f:1/")}, "names one twice"),
         ({"pools": {"a": DynamoPool("m", 1.0), "b": DynamoPool("m", 1.0)}}, "two have one model"),
     ],

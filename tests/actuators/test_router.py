@@ -474,7 +474,7 @@ def test_workers_are_told_apart_by_where_they_listen(url: str, where: str) -> No
     ("pool", "config", "message"),
     [
         ({"routers": ()}, {}, "routers: is empty"),
-        ({"routers": ("router:30000",)}, {}, "routers: .* is not an http or https URL"),
+        ({"routers": ("router:30000",)}, {}, "routers.0: .* does not begin with http:// or https://"),
         ({"routers": ("http://me:secret@router:30000",)}, {}, "credentials in the URL"),
         ({"routers": ("http://r:1", "http://r:1")}, {}, "names one twice"),
         ({"metrics": ("http://r:2", "http://r:3")}, {}, "has not as many"),

@@ -315,8 +315,8 @@ def test_the_doctor_finds_what_will_fail_and_orders_nothing(end: Endpoint, monke
     ("config", "message"),
     [
         ({"read_url": ""}, "set read_url, or else initial"),
-        ({"url": "ftp://host/x"}, "not an http or https URL"),
-        ({"url": "hook"}, "not an http or https URL"),
+        ({"url": "ftp://host/x"}, "does not begin with http:// or https://"),
+        ({"url": "hook"}, "does not begin with http:// or https://"),
         ({"url": "https://user:hunter2@host/x"}, "credentials in the URL would be logged"),
     ],
 )
