@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from controller.cli.app import app
 from controller.config import load
 from controller.run.assembly import RunMode, assemble
+from controller.run.look import look
 from tests.support.envoy import TARGETS, bootstrap, envoy, free_port, until
 
 KEY = "governor.downgrade.chat.small"
@@ -57,3 +58,25 @@ def test_a_pinned_share_is_in_force_while_governor_ticks_and_neutral_after_it_di
             until(lambda: running.runtime(KEY) == "", "the share expires", 4)
     finally:
         loop.close()
+
+
+def test_the_doctor_says_of_an_envoy_that_nobody_tells_that_it_stands_at_its_neutral_value(tmp_path: Path) -> None:
+    """It called that assumed, and said that a restart would go unnoticed, which is not so of a stream."""
+    port, admin = free_port(), free_port()
+    file = shipped(tmp_path, port, admin)
+    config = yaml.safe_load(file.read_text())
+    config |= {"interval": "10s", "deadline": "8s"}
+    config["actuators"]["edge"]["arrival"] = "5s"
+    config["pools"]["chat"]["levers"]["downgrade"]["expiry"] = "30s"
+    file.write_text(yaml.safe_dump(config))
+
+    def text(front: int, page: int) -> str:
+        return bootstrap("bootstrap.yaml", {10000: front, 9901: page, 18000: port})
+
+    with envoy(tmp_path, text, admin=admin):
+        found = {one.subject: one for one in look(load(file))}
+    share = found["chat/downgrade/small"]
+    assert (share.level, share.text) == (
+        "info", "no Governor tells it now: it stands at 0, or will when what was told has expired"
+    )  # fmt: skip
+    assert not [one for one in found.values() if "assumed" in one.text]
