@@ -31,9 +31,9 @@ _MENDS = {
     "LOADING": "it is still loading its data",
     "BUSY": "a script blocks it; end it with SCRIPT KILL",
     "MISCONF": "it cannot save to its disk, and refuses writes",
-    "NOAUTH": "it wants a password; set `password`",
-    "WRONGPASS": "user or password are wrong",
-    "NOPERM": "the user lacks a right; see docs/actuators/redis.md",
+    "NOAUTH": "set `password`",
+    "WRONGPASS": "mend `user` or `password`",
+    "NOPERM": "see docs/actuators/redis.md",
     "WRONGTYPE": "a key of ours holds something else; look at it and delete it",
     "MOVED": "Redis Cluster is not supported; give a single primary",
     "CROSSSLOT": "Redis Cluster is not supported; give a single primary",
@@ -211,7 +211,7 @@ def words(error: Exception) -> str:
     """Redis' own words, with the mend."""
     what = code(error)
     said = str(error)[:200].rstrip(".")
-    return f"{said}: {_MENDS[what]}" if what in _MENDS else said
+    return f"{said}; {_MENDS[what]}" if what in _MENDS else said
 
 
 def _kind(error: Exception) -> str:

@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from controller.config import GovernorConfig
@@ -52,6 +53,7 @@ def _tells_its_version(config: GovernorConfig, target: Target) -> bool:
 def _told(loop: ControlLoop, now: float) -> Iterator[Finding]:
     for place, diagnose in diagnosing(loop.parts.actuators):
         try:
-            yield from diagnose(now)
+            for one in diagnose(now):
+                yield replace(one, text=one.text.removeprefix(f"{one.subject}: "))  # an error may name its target, too
         except Exception as error:  # noqa: BLE001 - a plug-in's mistake must not hide what the others say
             yield Finding("error", place, f"cannot be looked at: {type(error).__name__}: {error}")

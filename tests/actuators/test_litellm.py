@@ -213,7 +213,7 @@ def test_a_redis_whose_password_is_wrong_is_refused_and_never_shown(tmp_path: Pa
         error = hands.read([WEIGHT], NOW)[WEIGHT].error
         hands.close()
     assert applied.outcome is Outcome.REFUSED
-    assert "user or password are wrong" in applied.detail
+    assert "mend `user` or `password`" in applied.detail
     assert "guess-7733" not in applied.detail + error
 
 
