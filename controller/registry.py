@@ -32,6 +32,11 @@ class Group(StrEnum):
     def noun(self) -> str:
         return self.value.removeprefix("governor.").removesuffix("s").replace("policie", "policy")
 
+    @property
+    def article(self) -> str:
+        """What goes before the noun."""
+        return "an" if self is Group.ACTUATOR else "a"
+
 
 class PluginError(InputError):
     """A plug-in that cannot be used. The message says which, of which distribution, why, and the mend."""

@@ -36,5 +36,5 @@ def parse_duration(text: str, option: str) -> float:
     except BadValue as error:
         raise InputError(f"{option}: {error.mistake}; {error.mend}") from error
     if seconds <= 0:
-        raise InputError(f"{option}: {text} is no step; write for example 15s")
+        raise InputError(f"{option}: {text} is no time at all; write for example 15s")
     return seconds

@@ -127,7 +127,7 @@ def choose(group: Group, value: object, *, named: bool = False) -> Plugin:
         return Plugin(group, "", None, value)
     example = f"write {{kind: {next(iter(registry.names(group)), 'module:Class')}}}"
     if not isinstance(value, Mapping):
-        raise BadValue(f"{value!r} is not a {group.noun}", example)
+        raise BadValue(f"{value!r} is not {group.article} {group.noun}", example)
     kind = value.get("kind")
     if not isinstance(kind, str) or not kind:
         known = ", ".join(registry.names(group))

@@ -115,7 +115,7 @@ def test_what_cannot_be_pinned_is_refused_with_its_mend(config: Path, words: str
         (("--reason", "x", "--until", "2020-01-01"), "is in the past (2020-01-01 00:00:00 UTC)"),
         (("--reason", "x", "--until", "2h"), "is in the past"),
         (("--reason", "x", "--until", "soon"), "is not a time"),
-        (("--reason", "x", "--for", "0s"), "is no step"),
+        (("--reason", "x", "--for", "0s"), "--for: 0s is no time at all"),
     ],
 )
 def test_a_pin_has_a_reason_and_an_end_that_is_to_come(config: Path, words: tuple[str, ...], expected: str) -> None:

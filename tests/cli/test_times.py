@@ -37,3 +37,8 @@ def test_what_is_no_time_is_refused_with_the_option(text: str) -> None:
 def test_a_step_needs_a_unit_and_a_length(text: str) -> None:
     with pytest.raises(InputError, match=r"^--step: "):
         parse_duration(text, "--step")
+
+
+def test_no_time_at_all_is_called_that_and_not_a_step_where_none_was_asked_for() -> None:
+    with pytest.raises(InputError, match=r"^--last: 0m is no time at all; write for example 15s$"):
+        parse_duration("0m", "--last")
