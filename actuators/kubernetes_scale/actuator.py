@@ -70,7 +70,7 @@ class KubernetesScale:
     def describe(cls, config: KubernetesScaleConfig | None = None) -> Mapping[Lever, Capability]:
         settle = config.settle if config is not None else 0.0
         note = "the scale of a Deployment, a StatefulSet or any kind that has one"
-        return {Lever.REPLICAS: Capability("replicas", settle=settle, cas=True, note=note)}
+        return {Lever.REPLICAS: Capability("replicas", high=_MAX, settle=settle, cas=True, note=note)}
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         """A target that cannot be read has no accepted value and says why; it does not stop the others."""

@@ -89,3 +89,10 @@ def _steps(place: Path, settings: LeverConfig, plugin: Plugin, one: Capability) 
             f"write min: {one.low:g}",
             ((*place, "actuator"),),
         )
+    if settings.max > one.high:
+        yield Finding(
+            (*place, "max"),
+            f"{settings.max:.12g} is above {one.high:.12g}, the most that {plugin.kind} takes",
+            f"write max: {one.high:.12g}",
+            ((*place, "actuator"),),
+        )

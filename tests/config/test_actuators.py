@@ -140,12 +140,28 @@ class Anything(SpyFile):
         return {Lever.REPLICAS: Capability("replicas", quantum=0.0)}
 
 
+class Small(SpyFile):
+    """One whose target has a most, and a least."""
+
+    @classmethod
+    def describe(cls, config: object = None) -> Mapping[Lever, Capability]:
+        return {Lever.REPLICAS: Capability("replicas", low=2.0, high=4.0)}
+
+
 class Mute(SpyFile):
     """One that breaks where it should say what it can."""
 
     @classmethod
     def describe(cls, config: object = None) -> Mapping[Lever, Capability]:
         raise RuntimeError("no licence")
+
+
+def test_a_lever_that_may_ask_for_more_or_less_than_its_target_takes_is_refused() -> None:
+    """Each such decision would be refused when it is made, that is in the rush, and its whole batch with it."""
+    said = mistakes(f", actuator: {{kind: '{__name__}:Small', path: /tmp/r.json}}}}")
+    lever = "pools.chat.levers.replicas"
+    assert f"{lever}.max: 8 is above 4, the most that {__name__}:Small takes; write max: 4" in said
+    assert f"{lever}.min: 1 is below 2, the least that {__name__}:Small takes; write min: 2" in said
 
 
 def test_a_strangers_actuator_that_takes_every_value_or_cannot_say_what_it_takes_breaks_no_check() -> None:
