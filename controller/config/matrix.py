@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 
 from controller import registry
+from controller.config.units import format_duration
 from controller.core.model import Lever
 from controller.core.ports import Capability
 from controller.registry import Group
@@ -29,12 +30,20 @@ def cells(one: Capability) -> dict[str, str]:
     return {
         "unit": one.unit,
         "step": f"{one.quantum:g}",
+        "in force": _in_force(one),
+        "a batch": "as one" if one.atomic else "one by one",
+        "compares before it writes": "yes" if one.cas else "no",
         "when Governor dies": "falls back by itself" if one.expiry else "stays",
         "after a restart of the target": "kept" if one.persistent else "forgotten",
         "reaches": one.reach.value,
         "read back": one.ack.value,
         "note": one.note,
     }
+
+
+def _in_force(one: Capability) -> str:
+    when = f"after {format_duration(one.settle)}" if one.settle else "at once"
+    return when if one.hot else f"{when}, by a restart"
 
 
 def tables() -> str:

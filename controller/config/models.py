@@ -244,7 +244,8 @@ class LeverConfig(Model):
     )
     every: Duration = Field(0.0, description="time between decisions that relax; 0s means every tick")
     settle: Annotated[Duration, ByLever()] = Field(
-        0.0, description="time until a change shows in the metrics; no further change before it"
+        0.0,
+        description="time until a change shows in the metrics, at least its actuator's; relaxes no further before",
     )
     give_up: PositiveDuration = Field(
         900.0, description="capacity asked for this long ago and still absent is not counted on"

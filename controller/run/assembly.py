@@ -187,7 +187,7 @@ def estimator_specs(config: GovernorConfig) -> tuple[EstimatorSpec, ...]:
 
 def fleet_rules(config: GovernorConfig) -> FleetRules:
     """The config's limits in core terms."""
-    pools = tuple(_pool_rules(name, pool) for name, pool in config.pools.items())
+    pools = tuple(_pool_rules(config, name, pool) for name, pool in config.pools.items())
     every = frozenset(config.pools)
     budgets = tuple(
         Budget(name, float(b.max), every if b.pools == "all" else frozenset(b.pools), dict(b.priority))
@@ -212,8 +212,10 @@ def pins(config: GovernorConfig) -> Mapping[Target, Pin]:
     }
 
 
-def _pool_rules(name: str, pool: PoolConfig) -> PoolRules:
-    levers = tuple(_lever_rules(lever, settings, pool) for lever, settings in pool.levers.items())
+def _pool_rules(config: GovernorConfig, name: str, pool: PoolConfig) -> PoolRules:
+    levers = tuple(
+        _lever_rules(lever, settings, pool, config.actuator(name, lever)) for lever, settings in pool.levers.items()
+    )
     return PoolRules(
         pool=name,
         objectives=pool.to_objectives(),
@@ -237,7 +239,7 @@ def members(lever: Lever, settings: LeverConfig, pool: PoolConfig) -> tuple[str,
     return settings.receivers if lever is Lever.DOWNGRADE else ("",)
 
 
-def _lever_rules(lever: Lever, settings: LeverConfig, pool: PoolConfig) -> LeverRules:
+def _lever_rules(lever: Lever, settings: LeverConfig, pool: PoolConfig, plugin: Plugin | None) -> LeverRules:
     return LeverRules(
         lever=lever,
         policy=settings.policy.kind,
@@ -250,12 +252,18 @@ def _lever_rules(lever: Lever, settings: LeverConfig, pool: PoolConfig) -> Lever
         rate_down=settings.rate.down,
         stabilise=settings.stabilise,
         every=settings.every,
-        settle=settings.settle,
+        settle=max(settings.settle, _slowness(lever, plugin)),
         give_up=settings.give_up,
         members=members(lever, settings, pool),
         expiry=settings.expiry,
         group=settings.group,
     )
+
+
+def _slowness(lever: Lever, plugin: Plugin | None) -> float:
+    """Seconds until a value can show in the target, by the actuator's own word: nothing shows in metrics before."""
+    can = plugin.cls.describe(plugin.settings).get(lever) if plugin is not None else None
+    return can.settle if can is not None else 0.0
 
 
 def _actuators(

@@ -11,11 +11,12 @@ import yaml
 from controller import registry
 from controller.config import ConfigError, GovernorConfig, loads
 from controller.config.load import config_hash
+from controller.config.matrix import cells
 from controller.config.spell import spell
 from controller.core.model import Lever
 from controller.core.ports import Capability
 from controller.registry import Group
-from controller.run.assembly import RunMode, assemble
+from controller.run.assembly import RunMode, assemble, fleet_rules
 from tests.support.cli import governor
 from tests.support.spy_file import SpyFile
 
@@ -230,3 +231,25 @@ def test_each_time_out_of_an_actuator_has_an_upper_bound(kind: str) -> None:
         return [part for inner in get_args(hint) for part in parts_of(inner)]
 
     assert unbounded(registry.actuator(kind).Config) == []
+
+
+def test_what_an_actuator_says_of_the_time_until_a_value_shows_is_waited_for() -> None:
+    """`settle` of an actuator was written in configs, checked, and read by nobody."""
+
+    def settles(lever: str, own: str) -> float:
+        made = config(f"{lever}, actuator: {{{HOOK}{own}}}}}")
+        return fleet_rules(made).pools[0].levers[0].settle
+
+    assert settles("", "") == 0
+    assert settles("", ", settle: 40s") == 40
+    assert settles(", settle: 10s", ", settle: 40s") == 40
+    assert settles(", settle: 90s", ", settle: 40s") == 90
+
+
+def test_the_table_of_actuators_tells_when_a_value_is_in_force_and_how_a_batch_is_written() -> None:
+    slow = cells(Capability("x", settle=90.0, hot=False, atomic=True, cas=True))
+    assert (slow["in force"], slow["a batch"]) == ("after 1m30s, by a restart", "as one")
+    assert slow["compares before it writes"] == "yes"
+    quick = cells(Capability("x"))
+    assert (quick["in force"], quick["a batch"]) == ("at once", "one by one")
+    assert quick["compares before it writes"] == "no"
