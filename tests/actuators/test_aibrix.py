@@ -3,15 +3,19 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from actuators.redis import Aibrix, AibrixConfig
+from controller.config import load
 from controller.core.model import Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.actuators.rigs import NOW
+from tests.support.by_hand import TARGETS
 from tests.support.decisions import decide
 from tests.support.redis_server import RealRedis, real_redis
 from tests.support.relay import Relay, relay
@@ -244,3 +248,28 @@ def test_killed_between_write_and_answer_the_next_process_finds_the_truth(
     (verified,) = heir.verify([decide(A, 500, 300)], NOW)
     assert verified.outcome is Outcome.DONE
     heir.close()
+
+
+def test_the_example_caps_its_tenants_with_the_rights_in_it_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, password = TARGETS / "aibrix", "change-me-governor"
+    pool = load(folder / "governor.yaml").pools["chat"]
+    choice = pool.levers[Lever.TENANT_CAP].actuator
+    assert choice is not None
+    monkeypatch.setenv("GOVERNOR_REDIS_PASSWORD", password)
+    targets = tuple(Target("chat", Lever.TENANT_CAP, tenant) for tenant in pool.tenants)
+    shutil.copy(folder / "users.acl", tmp_path / "users.acl")
+    with real_redis(tmp_path, "--aclfile", str(tmp_path / "users.acl")) as real:
+        for name in ("acme", "batch-jobs"):
+            real.admin.set(f"aibrix-users/{name}", json.dumps({"name": name, "rpm": 60, "tpm": 60_000}))
+        hands = Aibrix(replace(choice.settings, url=real.url), Binding(targets))
+        assert [state.accepted for state in hands.read(targets, NOW).values()] == [NO_LIMIT, NO_LIMIT]
+        assert {one.outcome for one in hands.apply([decide(t, NO_LIMIT, 500) for t in targets], NOW)} == {Outcome.DONE}
+        assert (user(real)["tpm"], user(real, "batch-jobs")["tpm"]) == (30_000, 30_000)
+        assert not hands.diagnose(NOW)
+        hands.close()
+        with redis.Redis(port=real.port, username="governor", password=password) as own:
+            for beyond in (("FLUSHALL",), ("KEYS", "*"), ("DEL", "aibrix-users/acme"), ("SET", "else", "1")):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    own.execute_command(*beyond)
