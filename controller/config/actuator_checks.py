@@ -52,6 +52,28 @@ def _knows_rest(plugin: Plugin) -> bool:
     return getattr(plugin.settings, "initial", None) is not None or bool(getattr(plugin.settings, "output", ""))
 
 
+def consenting(config: GovernorConfig, pool: str, place: Path, plugin: Plugin) -> Iterator[Finding]:
+    """LiteLLM is told a second time who consents to a smaller model: it must be those that consent in the pool."""
+    own = getattr(plugin.settings, "pools", {}).get(pool)
+    if plugin.kind != "litellm" or own is None:
+        return
+    at: Path = ("actuators", plugin.name) if plugin.name else (*place, "actuator")
+    body = config.pools[pool]
+    for key, rules in (("tenants", body.tenants), ("classes", body.classes)):
+        agreed = {name for name, one in rules.items() if one.consents}
+        named = set(getattr(own, key))
+        if "*" in named or (not named and (own.tenants or own.classes)):  # a kind that is not told is not asked
+            named = set(rules)
+        mend = f"write {key}: [{', '.join(sorted(agreed))}], those that consent there"
+        uses = (("pools", pool, key), (*place, "actuator"))
+        if agreed and (wrong := sorted(named - agreed)):
+            what = f"would send {', '.join(wrong)} to a smaller model, without consent in pool {pool}"
+            yield Finding((*at, "pools", pool, key), what, mend, uses)
+        elif missing := sorted(agreed - named):
+            what = f"leaves out {', '.join(missing)}, with consent in pool {pool}: more would be counted on than goes"
+            yield Finding((*at, "pools", pool, key), what, mend, uses)
+
+
 def contested(config: GovernorConfig) -> Iterator[Finding]:
     """Pools whose replicas are one workload for their actuators, whatever they say of it themselves: each would take
     the other's count for a stranger's."""

@@ -3,7 +3,7 @@ follows from a mistake in one of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from controller.config.actuator_checks import able, contested
+from controller.config.actuator_checks import able, consenting, contested
 from controller.config.errors import Finding, Path, dotted
 from controller.config.gateway_checks import check_gateway, shared_gateways
 from controller.config.joint_checks import check_joint
@@ -70,6 +70,8 @@ def _actuators(config: GovernorConfig) -> Iterator[Finding]:
                 continue
             used.add(plugin.name)
             yield from able(place, lever, settings, plugin)
+            if lever is Lever.DOWNGRADE:
+                yield from consenting(config, name, place, plugin)
     for name in config.actuators.keys() - used:
         yield Finding(("actuators", name), "no lever uses it", "name it as the actuator of a lever, or delete it")
 
