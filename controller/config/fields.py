@@ -14,7 +14,6 @@ from controller.core.rules import Rate
 
 Text = Annotated[str, Strict(), Field(min_length=1)]
 MaybeText = Annotated[str, Strict()]
-Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 PositiveDuration = Annotated[Duration, Within(gt=0, unit=Unit.DURATION)]
 Share = Annotated[Ratio, Within(gt=0, le=1, unit=Unit.RATIO)]

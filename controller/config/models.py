@@ -26,11 +26,10 @@ from controller.config.fields import (
     PositiveDuration,
     Share,
     Text,
-    Whole,
 )
 from controller.config.levers import NO_LIMIT, SETPOINTS, with_defaults
 from controller.config.plugins import ActuatorChoice, ActuatorPlugin, Plugin, PolicyPlugin, SourcePlugin
-from controller.config.units import ByLever, Duration, Size, Within, Written, duration, format_duration, ratio
+from controller.config.units import ByLever, Duration, Size, Whole, Within, Written, duration, format_duration, ratio
 from controller.core.model import Lever, Mode
 from controller.core.params import Unit
 from controller.core.ports import Matcher

@@ -29,7 +29,7 @@ from pydantic_core import CoreSchema, core_schema
 from controller import registry
 from controller.config.errors import BadParts, BadValue, Path
 from controller.config.report import nearest, problems_of
-from controller.config.units import Duration, Ratio, Within
+from controller.config.units import Duration, Ratio, Whole, Within
 from controller.core.params import SecretRef, Unit
 from controller.registry import Group
 
@@ -284,7 +284,9 @@ def _annotation(hint: Any, unit: Unit, within: Within | None) -> Any:
         return model_of(hint)
     if hint in (int, float) and unit is not Unit.PLAIN:
         leaf = Duration if unit is Unit.DURATION else Ratio
-    elif hint in (int, float, str, bool):
+    elif hint is int:
+        leaf = Whole
+    elif hint in (float, str, bool):
         leaf = Annotated[hint, Strict()]
     return Annotated[leaf, within] if within is not None and hint in (int, float) else leaf
 

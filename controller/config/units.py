@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
 from controller.config.errors import BadValue
@@ -34,6 +34,7 @@ _BYTES = {
 # What is longer is a slip of the finger, and clocks and sockets overflow on it when it is too late to say so.
 LONGEST = 3650 * 86400.0
 LARGEST = 1024 * 2**40
+MOST = 10**15
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|[smhdw])", re.ASCII)
 DURATION_PATTERN = r"^(\d+(\.\d+)?(ns|us|µs|ms|s|m|h|d|w))+$"
 RATIO_PATTERN = r"^\d+(\.\d+)?%$"
@@ -215,10 +216,18 @@ def show(value: object, unit: Unit) -> str:
     return str(value)
 
 
+def whole(value: int) -> int:
+    """A whole number that floats and the ledger can hold. Raises BadValue."""
+    if abs(value) > MOST:
+        raise BadValue(f"{_short(value)} is larger than any number may be", f"write at most {MOST}")
+    return value
+
+
 _RATIO_SCHEMA = {
     "anyOf": [{"type": "string", "pattern": RATIO_PATTERN}, {"type": "number", "minimum": 0, "maximum": 1}]
 }
 
+Whole = Annotated[int, Strict(), AfterValidator(whole)]
 Duration = Annotated[
     float,
     BeforeValidator(duration),

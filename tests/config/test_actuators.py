@@ -278,3 +278,9 @@ def test_nobody_is_sent_to_a_smaller_model_who_consents_in_the_actuator_alone(to
         loads(text)
     assert f"actuators.proxy.pools.chat{said}" in str(caught.value)
     assert "those that consent there" in str(caught.value)
+
+
+def test_a_whole_number_of_an_actuator_that_no_float_holds_is_refused() -> None:
+    found = mistakes(f", actuator: {{kind: litellm, pools: {{}}, document: /a, processes: 1{'0' * 400}}}}}")
+    assert "replicas.actuator.processes: 1000" in found
+    assert "is larger than any number may be; write at most 1000000000000000" in found
