@@ -1,9 +1,10 @@
 """What a source must read, derived from what the config promises and may move. Nothing else is fetched."""
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Set
 
 from controller.config.models import GatewayConfig, GovernorConfig, PoolConfig
+from controller.core.estimate import READS
 from controller.core.facts import Fact
 from controller.core.join import READ
 from controller.core.model import Lever, Mode
@@ -42,13 +43,15 @@ _PER_CLASS = _PER_TENANT
 _BY_CLASS = frozenset({Lever.TENANT_CAP, Lever.ADMISSION, Lever.DOWNGRADE})
 _AT_GATEWAYS = frozenset({Fact.ARRIVED, Fact.RETRIES, Fact.REJECTED, Fact.ERRORS, Fact.WAITING, Fact.HELD})
 _NONE: frozenset[Fact] = frozenset()
+_NO_SIGNALS: frozenset[Signal] = frozenset()
 
 
 def pool_needs(config: GovernorConfig) -> tuple[PoolNeeds, ...]:
     """The needs of every pool, in the order of the file, each followed by those of its gateway, if it has one."""
     found: list[PoolNeeds] = []
+    received = _receivers(config)
     for name, pool in config.pools.items():
-        own = _needs(name, pool)
+        own = _needs(name, pool, READS if name in received else _NO_SIGNALS)
         found.append(own)
         if pool.gateway is not None:
             found.append(_gateway(name, pool, pool.gateway, own))
@@ -60,8 +63,14 @@ def gateway_of(pool: str) -> str:
     return f"{pool}@gateway"
 
 
-def _needs(name: str, pool: PoolConfig) -> PoolNeeds:
-    signals = {objective.signal for objective in pool.objectives} | set(_FOR_PROMISES) | set(pool.watch)
+def _receivers(config: GovernorConfig) -> frozenset[str]:
+    """Pools that others send work to: how much more they can take must be known, also where nothing moves them."""
+    levers = (pool.levers.get(Lever.DOWNGRADE) for pool in config.pools.values())
+    return frozenset(name for one in levers if one is not None and one.mode is not Mode.OFF for name in one.receivers)
+
+
+def _needs(name: str, pool: PoolConfig, more: Set[Signal]) -> PoolNeeds:
+    signals = {objective.signal for objective in pool.objectives} | set(_FOR_PROMISES) | set(pool.watch) | more
     levers = {lever for lever, settings in pool.levers.items() if settings.mode is not Mode.OFF}
     for lever in levers:
         policy = pool.levers[lever].policy

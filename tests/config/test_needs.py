@@ -86,6 +86,20 @@ def test_a_signal_that_only_a_policy_names_is_read() -> None:
     assert Fact.LORA_LOADED not in needs(REPLICAS.format(mode="observe", signal="kv_usage")).facts
 
 
+def test_a_pool_that_receives_what_others_send_is_learned_though_nothing_moves_it() -> None:
+    """Without its capacity it had no room for ever, and the downgrade never moved."""
+    lever = """
+    labels: {{class: priority}}
+    classes: {{low: {{consents: true}}}}
+    levers: {{downgrade: {{mode: {mode}, receivers: [small], policy: {{kind: "policies.downgrade:Downgrade"}}}}}}
+  small: {{engine: vllm, selector: {{model_name: small}}}}
+"""
+    for mode, read in (("auto", True), ("off", False)):
+        found = pool_needs(config(lever.format(mode=mode)))
+        assert (Fact.GENERATION_TOKENS in found[-1].facts) is read
+        assert (Fact.PROMPT_TOKENS in found[-1].facts) is read
+
+
 def test_tenants_are_read_only_where_a_label_names_them() -> None:
     assert needs("").tenant_facts == frozenset()
     found = needs("    labels: {tenant: user}")
