@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
+from controller.core.operating import CONCURRENCY
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, View
 from controller.core.reading import Reading, State
@@ -30,7 +31,7 @@ from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
 
-CONCURRENCY, LONGEST_PROMPT = "concurrency", "longest_prompt"
+LONGEST_PROMPT = "longest_prompt"
 FOLLOW = 60.0  # seconds in which the trim follows one e-fold of ITL over its target
 AT_BATCH = 0.7  # share of the cap that must be in flight for ITL to say something of the cap
 CLAMP = 1.5  # ln(ITL/target) beyond this says no more than "far too slow"

@@ -9,7 +9,10 @@ bound, a person or another controller moves `current`, and the next step starts 
 gain within a factor of four where latency goes like 1/(1 - load). Derivative is off by default: a p99 is too noisy.
 What rounding to the quantum takes away is carried to the next tick, for each target of its own. The sign is that of the
 lever: a measure above its target raises capacity and what is sent elsewhere, and lowers weights, caps and gates. A
-replica's weight follows what that replica does, all else what the pool does. Tuning (SIMC, dead time theta):
+replica's weight follows what that replica does, all else what the pool does. Without a signal of its own it holds the
+first latency objective, but the cap on requests in flight that of ITL or TPOT (``core.operating``): whatever grows with
+the wait before the cap would grow further with every step down. Silence never relaxes; that there is no traffic is
+known, and relaxes as such. Tuning (SIMC, dead time theta):
 Ti = 4 * theta, K = 1/(2 * theta) * the time constant.
 """
 
@@ -20,6 +23,7 @@ from typing import Literal
 
 from controller.core.members import own
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
+from controller.core.operating import CONCURRENCY, OF_THE_BATCH
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, Limits, View
 from controller.core.reading import Reading, State
@@ -61,7 +65,10 @@ class Pid:
     class Config:
         """Parameters of the PID policy."""
 
-        signal: str = param("signal to hold; empty takes the first latency objective of the pool", "")
+        signal: str = param(
+            "signal to hold; empty takes the first latency objective of the pool, for concurrency that of itl or tpot",
+            "",
+        )
         target: float = param("value to hold it at; 0 takes the objective's", 0.0, ge=0)
         statistic: str = param("statistic of a latency signal: p50, p95, p99, mean; empty takes the objective's", "")
         scope: Literal["by_lever", "pool", "member"] = param(
@@ -111,10 +118,10 @@ class Pid:
                 continue
             delta, track = self._step(y, view.tick.at, state.tracks.get(each, _NEW))
             final, tracks[each] = self._move(each, owner.accepted, delta, track, view.limits[each])
-            evidence = {
-                "measure": measure.usable or 0.0, "target": target, "error": tracks[each].error, "delta": delta
-            }  # fmt: skip
-            proposals.append(_proposal(each, owner, final, measure.trusted, evidence))
+            evidence = {"target": target, "error": tracks[each].error, "delta": delta}
+            if measure.state is not State.NO_TRAFFIC:
+                evidence = {"measure": measure.usable or 0.0, **evidence}
+            proposals.append(_proposal(each, owner, final, measure, evidence))
         return tuple(proposals), self.State(tracks)
 
     def _move(self, target: Target, current: float, delta: float, track: Track, limits: Limits) -> tuple[float, Track]:
@@ -144,6 +151,8 @@ class Pid:
         config = self.config
         # Latencies are of all requests, so a promise for one class of them is nothing to hold them at.
         latencies = (o for o in objectives if INFO[o.signal].latency and not o.klass)
+        if target.lever is Lever.ADMISSION and target.member == CONCURRENCY and not config.signal:
+            latencies = (o for o in latencies if o.signal in OF_THE_BATCH)
         objective = next((o for o in latencies if not config.signal or o.signal == config.signal), None)
         signal = Signal(config.signal) if config.signal else (objective.signal if objective else None)
         if signal is None:
@@ -181,7 +190,7 @@ class Pid:
 
 
 def _proposal(
-    target: Target, owner: TargetState, final: float, trusted: bool, evidence: Mapping[str, float]
+    target: Target, owner: TargetState, final: float, measure: Reading, evidence: Mapping[str, float]
 ) -> Proposal:
     current = owner.accepted or 0.0
     protective = (final > current) == RELAX_DOWN[target.lever]
@@ -189,7 +198,9 @@ def _proposal(
         why = Why.STEADY
     else:
         why = Why.LATENCY_HIGH if protective else Why.LATENCY_LOW
-    ask = Ask.SET if trusted or (protective and final != current) else _keep(target.lever)
+        if measure.state is State.NO_TRAFFIC:
+            why = Why.NO_TRAFFIC
+    ask = Ask.SET if measure.trusted or (protective and final != current) else _keep(target.lever)
     return Proposal(target, ask, final if ask == Ask.SET else current, "pid", why, evidence)
 
 

@@ -9,6 +9,7 @@ from controller.config.models import GovernorConfig, LeverConfig, PoolConfig
 from controller.config.report import nearest
 from controller.config.units import format_duration
 from controller.core.model import Lever, Mode
+from controller.core.operating import CONCURRENCY, GROWS_WITH_BATCH, GROWS_WITH_WAIT, OF_THE_BATCH
 from controller.core.rules import PER_REPLICA
 
 # Tokens/s, cached ones included, that one GPU could serve at the very most; with a profile, ten times its own prefill.
@@ -26,6 +27,8 @@ def check_lever(config: GovernorConfig, pool_at: Path, lever: Lever, settings: L
     yield from _means_nothing(at, lever, settings)
     yield from _driver(at, lever, settings)
     yield from _never_back(at, lever, settings)
+    if lever is Lever.ADMISSION and CONCURRENCY in settings.setpoints and settings.policy.kind in _BY_STEPS:
+        yield from _spirals(at, pool, settings)
     if settings.expiry and settings.expiry < _TICKS * config.interval:
         yield Finding(
             (*at, "expiry"),
@@ -181,6 +184,37 @@ def _never_back(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Findi
             "would begin each new replica with a small weight, and protect never raises one",
             "write slow_start: 0s, or mode: auto",
             ((*at, "mode"),),
+        )
+
+
+def _spirals(at: Path, pool: PoolConfig, settings: LeverConfig) -> Iterator[Finding]:
+    """A cap on requests in flight that is driven by what the cap itself makes worse."""
+    law, here = settings.policy.settings, (*at, "policy")
+    signal, rises = getattr(law, "signal", ""), getattr(law, "raise_when_high", None)
+    mend = "write signal: itl, or policy: {kind: gate}"
+    if not signal:
+        if not any(one.signal in OF_THE_BATCH and not one.klass for one in pool.objectives):
+            yield Finding(
+                (*here, "kind"),
+                f"{settings.policy.kind} has nothing to hold {CONCURRENCY} at: no promise is on itl or tpot, and what "
+                "grows with the wait before the cap would drive it down for good",
+                "add an objective on itl, or write signal and target, or policy: {kind: gate}",
+                ((*at[:-2], "objectives"),),
+            )
+        signal = "itl"
+    if signal in GROWS_WITH_WAIT and not rises:
+        yield Finding(
+            (*here, "signal"),
+            f"{signal} has the wait before this cap in it: a lower {CONCURRENCY} makes it worse, which lowers it again",
+            mend,
+            ((*at, "setpoints"),),
+        )
+    if signal in GROWS_WITH_BATCH and rises:
+        yield Finding(
+            (*here, "raise_when_high"),
+            f"a higher {CONCURRENCY} makes {signal} higher, which raises it again",
+            "remove it",
+            ((*here, "signal"),),
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.core import group, guards
+from controller.core import group, guards, operating
 from controller.core.case import Case, Common
 from controller.core.guard_state import GuardState, changes, observe
 from controller.core.hindsight import Hindsight
@@ -150,10 +150,20 @@ class Rung:
         if self.lever.lever is Lever.REPLICAS:
             self.cases[target] = case
         safe = self.seen.effect.undone(target, wish, self.snapshot.tick.at)
-        value, held, sought = guards.run(case, safe, undo=safe != wish)
+        kept = self._at_work(target, case.current, safe)
+        value, held, sought = guards.run(case, kept, undo=safe != wish)
+        if kept != safe:
+            held = (Step("guard", safe, kept, Why.OPERATING_POINT), *held)
         if safe != wish:
             held = (Step("effect", wish, safe, Why.UNDO), *held)
         return value, (*asked, *held) if wish != case.current or held else (), sought
+
+    def _at_work(self, target: Target, current: float, wish: float) -> float:
+        """The wish, of a cap on requests in flight no lower than what keeps its replicas at work."""
+        if wish >= current or self.lever.lever is not Lever.ADMISSION or target.member != operating.CONCURRENCY:
+            return wish
+        floor = operating.least(self.common.pool, self.pool.objectives, self.estimate)
+        return wish if floor is None else max(wish, min(current, floor))
 
     def _silent(self) -> Why:
         if self.broken:

@@ -103,7 +103,7 @@ def test_no_limit_survives_being_spelled_and_hashed() -> None:
 def test_whatever_is_wrong_with_a_lever_is_said_once(lever: Lever) -> None:
     """A wrong bound must not be followed by what only follows from it."""
     extra = ", receivers: [small]" if lever is Lever.DOWNGRADE else ""
-    law = "policy: {kind: threshold, signal: ttft, upper: 2, lower: 1}"
+    law = "policy: {kind: threshold, signal: itl, upper: 2, lower: 1}"
     with pytest.raises(ConfigError) as caught:
         config(f"{lever}: {{min: low, max: high, quantum: 0{extra}, {law}}}")
     assert sorted(one.path.rpartition(".")[2] for one in caught.value.problems) == ["max", "min", "quantum"]

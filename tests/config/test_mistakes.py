@@ -69,7 +69,7 @@ def test_a_law_that_would_never_or_always_act_is_refused(policy: str, expected: 
     [
         ("breaker: {policy: {kind: pid}}", "breaker.policy.kind: pid cannot drive breaker; it drives admission"),
         ("tenant_cap: {policy: {kind: pid}}", "tenant_cap.max: pid moves tenant_cap from where it stands"),
-        ("admission: {policy: {kind: threshold, signal: ttft, upper: 2, lower: 1}}", "admission.max: threshold moves"),
+        ("admission: {policy: {kind: threshold, signal: itl, upper: 2, lower: 1}}", "admission.max: threshold moves"),
         ("weight: {policy: {kind: capacity}}", "weight.policy.kind: capacity cannot drive weight"),
         (
             "weight: {policy: {kind: threshold, signal: queue_depth, upper: 2, lower: 1, per_replica: true}}",
@@ -84,7 +84,7 @@ def test_a_law_that_would_never_or_always_act_is_refused(policy: str, expected: 
             "tenant_cap.policy.signal: ttft of a single tenant is not read; write scope: pool",
         ),
         (
-            "admission: {setpoints: [concurrency], max: 64, policy: {kind: pid, scope: member}}",
+            "admission: {setpoints: [concurrency], max: 9, policy: {kind: pid, signal: itl, target: 1, scope: member}}",
             "admission.policy.scope: nothing is read of the members of admission one by one",
         ),
     ],
@@ -96,6 +96,43 @@ def test_a_law_that_cannot_move_a_lever_is_refused(lever: str, expected: str) ->
     (found,) = caught.value.problems
     assert f"pools.chat.levers.{expected}" in str(found)
     assert found.mend
+
+
+@pytest.mark.parametrize(
+    ("law", "expected"),
+    [
+        ("{kind: pid}", "policy.kind: pid has nothing to hold concurrency at: no promise is on itl or tpot"),
+        ("{kind: pid, signal: ttft, target: 2}", "policy.signal: ttft has the wait before this cap in it"),
+        ("{kind: threshold, signal: queue_delay, upper: 3, lower: 1}", "policy.signal: queue_delay has the wait"),
+        ("{kind: threshold, signal: queue_depth, upper: 30, lower: 1}", "policy.signal: queue_depth has the wait"),
+        (
+            "{kind: threshold, signal: itl, upper: 0.1, lower: 0.05, raise_when_high: true}",
+            "policy.raise_when_high: a higher concurrency makes itl higher, which raises it again",
+        ),
+    ],
+)
+def test_a_cap_is_not_driven_by_what_it_makes_worse_itself(law: str, expected: str) -> None:
+    """With the defaults a PID took the cap from 64 to 16 for a queue that stood before the cap."""
+    text = CONFIG.format(**PARTS)[: CONFIG.format(**PARTS).index("    levers:")]
+    lever = f"admission: {{setpoints: [concurrency], max: 64, policy: {law}}}"
+    with pytest.raises(ConfigError) as caught:
+        loads(f"{text}    levers: {{{lever}}}\n")
+    (found,) = caught.value.problems
+    assert f"pools.chat.levers.admission.{expected}" in str(found)
+    assert "gate" in found.mend or found.mend == "remove it"
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        "{kind: pid, signal: itl, target: 0.05}",
+        "{kind: threshold, signal: kv_usage, upper: 0.9, lower: 0.7}",
+        "{kind: threshold, signal: queue_delay, upper: 3, lower: 1, raise_when_high: true}",
+    ],
+)
+def test_a_cap_is_driven_by_what_a_lower_one_makes_better(law: str) -> None:
+    text = CONFIG.format(**PARTS)[: CONFIG.format(**PARTS).index("    levers:")]
+    loads(f"{text}    levers: {{admission: {{setpoints: [concurrency], max: 64, policy: {law}}}}}\n")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tests.support.cases import NOW
 
 BRIEF = Brief(Balance(0.0, 0.0), 0.0)
 TTFT = Objective("ttft", Signal.TTFT, 2.0, 0.95, 60.0)
+ITL = Objective("itl", Signal.ITL, 2.0, 0.95, 60.0)  # as slow as no engine is, so that one reading does for both
 # member, value, limits
 PLACES: dict[Lever, tuple[str, float, Limits]] = {
     Lever.REPLICAS: ("", 10.0, Limits(1, 100)),
@@ -47,10 +48,10 @@ def ask(kind: str, lever: Lever, *readings: Reading, **more: object) -> tuple[Pr
     target, policy = Target("llm", lever, member), law(kind, lever, **more)
     state, told = policy.initial(), []
     for i, reading in enumerate(readings):
-        own = Scope(latencies={Signal.TTFT: {"p95": reading}})
+        own = Scope(latencies={Signal.TTFT: {"p95": reading}, Signal.ITL: {"p95": reading}})
         pool = PoolReadings(latencies=own.latencies, replicas={"pod-0": own}, tenants={"acme": own})
         view = View(Tick(i, NOW + 15.0 * i), pool, {target: TargetState(value)}, {target: limits}, Estimate())
-        (proposal,), state = policy.propose(view, (TTFT,), BRIEF, state)
+        (proposal,), state = policy.propose(view, (TTFT, ITL), BRIEF, state)
         told.append(proposal)
     return told[-1], value
 

@@ -133,6 +133,31 @@ def test_derivative_answers_to_the_change_of_slope_and_not_to_a_constant() -> No
     assert steady[-1][1] == pytest.approx(run([ok(4.0)] * 6, **PLAIN)[-1][1])
 
 
+GATE = Target("llm", Lever.ADMISSION, "concurrency")
+
+
+def gate_at(objectives: tuple[Objective, ...], wait: float, gap: float, ticks: int = 40) -> tuple[Proposal, float]:
+    """Where the default law takes a cap of 64 while first tokens are late and tokens come as they do."""
+    law, value = Pid(Pid.Config()), 64.0
+    state = law.initial()
+    for i in range(ticks):
+        pool = PoolReadings(latencies={Signal.TTFT: {"p95": ok(wait)}, Signal.ITL: {"p95": ok(gap)}})
+        seen = View(Tick(i, NOW + 15.0 * i), pool, {GATE: TargetState(value)}, {GATE: Limits(1, 64)}, Estimate())
+        (told,), state = law.propose(seen, objectives, BRIEF, state)
+        value = min(told.value, 64.0)
+    return told, value
+
+
+def test_a_queue_before_the_gate_does_not_close_the_gate() -> None:
+    """The default signal was the first promise, TTFT: late, so fewer in flight, so later, down to 16 of 64."""
+    itl = Objective("itl", Signal.ITL, 0.08, 0.95, 60.0)
+
+    assert gate_at((TTFT, itl), wait=70.0, gap=0.04)[1] == 64.0
+    assert gate_at((TTFT, itl), wait=0.1, gap=0.2)[1] < 50.0  # what the batch does is what the cap is for
+    told, value = gate_at((TTFT,), wait=70.0, gap=0.2)
+    assert (told.ask, told.why, value) == (Ask.AT_MOST, Why.UNSUPPORTED, 64.0)
+
+
 def test_a_promise_for_one_class_is_nothing_to_hold_the_quantile_of_all_at() -> None:
     law = Pid(Pid.Config(**PLAIN))  # type: ignore[arg-type]
     strict, seen = Objective("high", Signal.TTFT, 0.1, 0.95, 60.0, "high"), view(ok(2.0), 10.0, NOW)
@@ -160,3 +185,12 @@ def test_an_empty_queue_and_a_night_without_traffic_relax(empty: Reading) -> Non
     values = [value for _, value in run([ok(2.0), *[empty] * 300], start=20.0, quantum=1.0)]
 
     assert values[-1] < 10.0
+
+
+def test_a_night_without_traffic_is_not_called_a_low_latency() -> None:
+    """It said that latency was well below its target, measured at 0, of a pool that nobody had asked anything."""
+    told = [one for one, _ in run([ok(2.0), *[Reading(State.NO_TRAFFIC)] * 300], start=20.0, quantum=1.0)]
+    moved = [one for one in told if one.why is not Why.STEADY]
+
+    assert {one.why for one in moved} == {Why.NO_TRAFFIC}
+    assert all("measure" not in one.evidence for one in moved)
