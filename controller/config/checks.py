@@ -13,6 +13,7 @@ from controller.config.needs import gateway_of
 from controller.config.report import nearest
 from controller.config.steering import steering
 from controller.config.units import format_duration, format_size
+from controller.config.zero_checks import check_zero
 from controller.core.model import Lever, Mode
 from controller.core.signals import Signal
 from controller.registry import PluginError
@@ -109,6 +110,8 @@ def _pool(config: GovernorConfig, name: str, pool: PoolConfig, engines: tuple[st
     yield from check_gateway(at, pool, engines)
     yield from _objectives(config, at, pool)
     yield from promised(at, pool)
+    if engines:
+        yield from check_zero(at, pool)
     for lever, settings in pool.levers.items():
         yield from check_lever(config, at, lever, settings)
         yield from steering(at, lever, settings.policy, pool.objectives)

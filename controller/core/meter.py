@@ -249,6 +249,7 @@ class PoolMeter:
             started={n: r.started_at for n, r in j.facts.replicas.items() if r.started_at is not None},
             filled_since=self.history.filled_since if j.fresh else None,
             partial=j.doubt(),
+            unheard=gateway is not None and Fact.ARRIVED not in j.facts.fronted and Fact.HELD not in j.facts.gauges,
         )
 
     def _attainment(self, j: Judge, objective: Objective) -> Reading:

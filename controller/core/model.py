@@ -144,7 +144,7 @@ class Scope:
 @dataclass(frozen=True, slots=True)
 class PoolReadings(Scope):
     """Readings of a pool, of its replicas, tenants and request classes, and the attainment of each objective by its
-    name."""
+    name. `unheard` says that it has a gateway, and that this one can tell neither who comes nor who waits."""
 
     replicas: Mapping[str, Scope] = field(default_factory=dict)
     tenants: Mapping[str, Scope] = field(default_factory=dict)
@@ -156,6 +156,7 @@ class PoolReadings(Scope):
     started: Mapping[str, float] = field(default_factory=dict)  # replica -> when it began to serve, unix seconds
     filled_since: float | None = None  # since when data has been unbroken, unix seconds
     partial: str = ""
+    unheard: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ class LeverRules:
     receiving pools); `stabilise` is the window over whose most protective wish the value may relax; `give_up` the age
     at which pending capacity is no longer waited for; `every` the seconds between decisions of this lever; `expiry` the
     seconds after which the target itself should drop a value that is not neutral, 0 = never; `group` the largest share
-    of the members that may be taken out at once (weight, breaker)."""
+    of the members that may be taken out at once (weight, breaker); `unwoken` that nothing tells demand while no replica
+    runs, so that one must stay."""
 
     lever: Lever
     policy: str
@@ -57,6 +58,7 @@ class LeverRules:
     members: tuple[str, ...] = ("",)
     expiry: float = 0.0
     group: float = 0.2
+    unwoken: bool = False
 
     @cached_property
     def relax_down(self) -> bool:

@@ -14,7 +14,18 @@ from controller.core.case import Case, Common
 from controller.core.guard_state import GuardState, changes, observe
 from controller.core.hindsight import Hindsight
 from controller.core.merge import Merged, merge
-from controller.core.model import Ask, Decision, Lever, Mode, Proposal, Snapshot, Step, Target, TargetState
+from controller.core.model import (
+    Ask,
+    Decision,
+    Lever,
+    Mode,
+    PoolReadings,
+    Proposal,
+    Snapshot,
+    Step,
+    Target,
+    TargetState,
+)
 from controller.core.movable import UNREAD, moves
 from controller.core.ports import Balance, Brief, Estimate, Policy, View
 from controller.core.rules import PER_REPLICA, LeverRules, PoolRules, neutral
@@ -32,11 +43,13 @@ class Rung:
         self, pool: PoolRules, lever: LeverRules, targets: Sequence[Target], snapshot: Snapshot, estimate: Estimate,
         balance: Balance, seen: Hindsight, ledger_ok: bool, out: int = 0,
     ) -> None:  # fmt: skip
+        readings = snapshot.pools.get(pool.pool)
+        lever = _woken(lever, readings)
         self.pool, self.lever = pool, lever
         self.owners = {target: snapshot.targets.get(target, UNREAD) for target in targets}
         self.snapshot, self.estimate, self.balance = snapshot, estimate, balance
         self.seen, self.broken = seen, ""
-        readings, gain = snapshot.pools.get(pool.pool), seen.gain(lever.lever)
+        gain = seen.gain(lever.lever)
         self.common = Common(lever, snapshot.tick, readings, estimate, pool.window, ledger_ok, gain, out)
         self.cases: dict[Target, Case] = {}
         # Whether also what stays is looked at: capacity that is short, and values that an undo takes back.
@@ -173,6 +186,15 @@ class Rung:
         return Why.STEADY
 
 
+def _woken(lever: LeverRules, readings: PoolReadings | None) -> LeverRules:
+    """The rules with a least of one replica, where nothing would tell demand at zero. The config refuses most of it;
+    what a gateway of this version really tells is seen here."""
+    if lever.lever is not Lever.REPLICAS or lever.limits.min >= 1:
+        return lever
+    unwoken = lever.unwoken or (readings is not None and readings.unheard)
+    return replace(lever, limits=replace(lever.limits, min=1.0), unwoken=True) if unwoken else lever
+
+
 def bound(decision: Decision, lever: LeverRules) -> Decision:
     """Hard bounds and quantum. A target that is off, unreadable or blocked is left as it is."""
     if decision.current is None or decision.final is None or decision.blocked or lever.mode == Mode.OFF:
@@ -198,6 +220,8 @@ def _bounded(
     value, cause = guards.bounds(lever.limits, final, up=lever.lever is Lever.BREAKER)
     if lever.mode == Mode.PROTECT and (value < current) == lever.relax_down and value != current:
         value, cause = current, Why.MODE_PROTECT
+    elif cause is Why.MIN_BOUND and lever.unwoken:
+        cause = Why.NOTHING_WAKES
     if value == final or cause is None:
         return final, why, steps
     return value, cause, (*steps, Step("bounds", final, value, cause))

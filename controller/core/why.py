@@ -68,6 +68,7 @@ class Why(StrEnum):
     GROUP_BUDGET = "group_budget"
     EJECTION_CAP = "ejection_cap"
     MIN_BOUND = "min_bound"
+    NOTHING_WAKES = "nothing_wakes"
     MAX_BOUND = "max_bound"
     QUANTUM = "quantum"
     FLEET_GUARD = "fleet_guard"
@@ -148,6 +149,7 @@ SENTENCE: dict[Why, str] = {
     Why.EJECTION_CAP: "no more replicas may be out of rotation at once",
     Why.MIN_BOUND: "the configured minimum",
     Why.MAX_BOUND: "the configured maximum",
+    Why.NOTHING_WAKES: "without a replica nothing would tell that a request came, so one stays",
     Why.QUANTUM: "rounded to what the target can take",
     Why.FLEET_GUARD: "too much of the fleet would be lowered at once",
     Why.RATIO: "prefill and decode are sized together",

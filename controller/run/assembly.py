@@ -14,6 +14,7 @@ from controller.config.models import FleetGuardConfig, LeverConfig, PoolConfig
 from controller.config.needs import gateway_of
 from controller.config.plugins import Plugin
 from controller.config.spell import spell
+from controller.config.zero_checks import wakes
 from controller.core.learned import EstimatorSpec
 from controller.core.meter import GatewaySpec, Meter, PoolSpec
 from controller.core.model import Lever, Mode, Pin, Target
@@ -257,6 +258,7 @@ def _lever_rules(lever: Lever, settings: LeverConfig, pool: PoolConfig, plugin: 
         members=members(lever, settings, pool),
         expiry=settings.expiry,
         group=settings.group,
+        unwoken=lever is Lever.REPLICAS and settings.min < 1 and not wakes(pool),
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import ClassVar, Literal
 
+from controller.core.facts import Fact
 from controller.core.model import Lever
 from controller.core.params import SecretRef, Unit, param
 from controller.core.ports import Capability
@@ -122,7 +123,8 @@ def engines() -> tuple[str, ...]:
 
 def contract(name: str) -> SimpleNamespace:
     """The tool that gives a contract, as far as the config looks at it."""
-    return SimpleNamespace(scope={"dcgm": "platform", "gaie": "gateway"}.get(name, "engine"))
+    scope = {"dcgm": "platform", "gaie": "gateway"}.get(name, "engine")
+    return SimpleNamespace(scope=scope, candidates={Fact.ARRIVED: ()} if scope == "gateway" else {})
 
 
 KNOBS = ("not", "a", "class")
