@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from controller.cli.running import CONFIG, load_config
-from controller.cli.terminal import FAILED, out, say, warn
+from controller.cli.terminal import FAILED, WRONG_INPUT, out, say, warn
 from controller.cli.times import parse_duration
 from controller.config import GovernorConfig
 from controller.config.matrix import cells, claims
@@ -105,10 +105,15 @@ def undo(
     settings, now = load_config(config), time.time()
     patience, hold = parse_duration(wait, "--wait"), parse_duration(lasting, "--for")
     folder = Path(settings.ledger.path)
-    changes = reverts(read_ledger(folder), now - parse_duration(last, "--last"))
+    damage: list[LedgerError] = []
+    changes = reverts(read_ledger(folder, damage), now - parse_duration(last, "--last"))
+    for unread in damage:
+        warn(f"{unread}; what was changed there is not taken back")
     wanted = _chosen({one.target: one.before for one in changes}, targets or []) if changes else {}
     if not wanted:
-        out().print(f"nothing was changed in the last {last}")
+        out().print(f"nothing was changed in the last {last}{', by what can be read' if damage else ''}")
+        if damage:
+            raise typer.Exit(WRONG_INPUT)
         return
     mine = [one for one in changes if one.target in wanted]
     for one in mine:

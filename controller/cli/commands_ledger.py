@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ from controller.core.model import Decision, Pin, Target
 from controller.explain import chain, clock, decision_json, movement, outcome_words, pin_words, sentence
 from controller.explain import explain as sentences
 from controller.rehearse.lines import write_line
-from controller.run.ledger import Record, read_ledger
+from controller.run.ledger import LedgerError, Record, read_ledger
 from controller.run.replay import replay as replay_ledger
 
 
@@ -52,7 +52,11 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per decision.")] = False,
 ) -> None:
     """Explains recorded decisions: what each policy asked, what each guard made of it, and what came of it."""
-    records = _chosen(read_ledger(ledger), at, last)
+    damage: list[LedgerError] = []
+    records = _chosen(read_ledger(ledger, damage), at, last)
+    if not records:
+        _told(damage)
+        raise LedgerError(f"{ledger}: no complete record; nothing to explain")
     shown = 0
     for record in records:
         mine = [
@@ -76,6 +80,7 @@ def explain(
                 lines.insert(0, f"{clock(record.at, date=True)} {record.plan.summary}")
             for line in lines:
                 out().print(line, soft_wrap=True)
+    _told(damage)
     if not shown and pool is not None and not changes:
         known = sorted({one.target.pool for record in records for one in record.plan.decisions})
         raise InputError(f"--pool {pool}: no such pool in these records; there are {', '.join(known) or 'none'}")
@@ -84,6 +89,12 @@ def explain(
             {f"{one.target.pool}/{one.target.lever}" for record in records for one in record.plan.decisions}
         )
         raise InputError(f"--target {target}: no such target in these records; there are {', '.join(levers) or 'none'}")
+
+
+def _told(damage: Sequence[LedgerError]) -> None:
+    """What could not be read, after what could. Raises LedgerError, if there is anything."""
+    if damage:
+        raise LedgerError("\n".join(map(str, damage)))
 
 
 def _within(target: Target, wanted: str) -> bool:
@@ -160,7 +171,7 @@ def replay(
     own = settings is None or set(report.hashes) == {config_hash(settings)}
     console.print(f"{report.equal:,} of {report.ticks:,} plans came out equal", soft_wrap=True)
     if report.reproduced:
-        return
+        return _told(report.damage)
     if report.stopped:
         console.print(f"What follows was not replayed: {report.stopped}", soft_wrap=True)
     if report.first is not None:
@@ -177,6 +188,7 @@ def replay(
             "little: the recorded world followed the recorded plan.",
             soft_wrap=True,
         )
+    _told(report.damage)
     raise typer.Exit(FAILED)
 
 

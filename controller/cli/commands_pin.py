@@ -243,7 +243,7 @@ def _accepted(newest: Record, target: Target) -> float:
 
 def _newest(ledger: Path) -> Record | None:
     try:
-        return max(read_ledger(ledger_files(ledger)[-1]), key=lambda record: record.at)
+        return max(read_ledger(ledger_files(ledger)[-1], []), key=lambda record: record.at)
     except (LedgerError, OSError, IndexError, ValueError):
         return None
 

@@ -220,13 +220,19 @@ def ledger_files(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted(path.glob(f"*{SUFFIX}"))
 
 
-def read_ledger(path: Path) -> Iterator[Record]:
-    """Records in order. Raises LedgerError when there is nothing to read or a file is not a ledger."""
+def read_ledger(path: Path, damage: list[LedgerError] | None = None) -> Iterator[Record]:
+    """Records in order. Raises LedgerError when there is nothing to read, or a file is damaged or no ledger; with
+    `damage` what is wrong with files is put there, and all that can be read is given."""
     files = ledger_files(path)
     if not files:
         raise LedgerError(f"no ledger at {path}; give the directory that ledger.path names, or one {SUFFIX} file")
     for file in files:
-        yield from _read_file(file)
+        try:
+            yield from _read_file(file)
+        except LedgerError as error:
+            if damage is None:
+                raise
+            damage.append(error)
 
 
 def kinds(file: Path) -> Iterator[tuple[str, str]]:
@@ -242,35 +248,42 @@ def kinds(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _read_file(file: Path) -> Iterator[Record]:
+    """Raises LedgerError, after all that can be read."""
     head: Mapping[str, Any] = {}
     body: Mapping[str, Any] = {}
     states: Mapping[str, Any] | None = None
     open_: Record | None = None
-    for number, line in enumerate(_lines(file), 1):
-        try:
-            if number == 1:
-                head = _head(file, line)
-                continue
-            entry, done = json.loads(line), open_
-            kind = next(iter(entry))
-            if kind == "states":
-                states, done = entry["states"], None
-            elif kind == "memo":
-                done = None
-            elif kind == "applied":
-                applied = tuple(codec.decode(Applied, one) for one in entry["applied"])
-                done = replace(open_, applied=applied, complete=True) if open_ is not None else None
-                open_ = None
-            else:
-                config = head["config"] if not body else None
-                body = entry["full"] if kind == "full" else codec.patch(body, entry["delta"])
-                open_, states = _record(entry["at"], body, head, states, config), None
-        except codec.FOREIGN as error:
-            raise _damaged(file, number, error) from error
-        if done is not None:
-            yield done
+    broken: LedgerError | None = None
+    try:
+        for number, line in enumerate(_lines(file), 1):
+            try:
+                if number == 1:
+                    head = _head(file, line)
+                    continue
+                entry, done = json.loads(line), open_
+                kind = next(iter(entry))
+                if kind == "states":
+                    states, done = entry["states"], None
+                elif kind == "memo":
+                    done = None
+                elif kind == "applied":
+                    applied = tuple(codec.decode(Applied, one) for one in entry["applied"])
+                    done = replace(open_, applied=applied, complete=True) if open_ is not None else None
+                    open_ = None
+                else:
+                    config = head["config"] if not body else None
+                    body = entry["full"] if kind == "full" else codec.patch(body, entry["delta"])
+                    open_, states = _record(entry["at"], body, head, states, config), None
+            except codec.FOREIGN as error:
+                raise _damaged(file, number, error) from error
+            if done is not None:
+                yield done
+    except LedgerError as error:
+        broken = error
     if open_ is not None:
         yield open_
+    if broken is not None:
+        raise broken
 
 
 def _damaged(file: Path, number: int, error: Exception) -> LedgerError:
@@ -291,17 +304,27 @@ def _head(file: Path, line: str) -> Mapping[str, Any]:
 
 
 def _lines(file: Path) -> Iterator[str]:
-    """Whole lines; a torn end is the mark of a crash, not an error."""
+    """Whole lines; a torn end is the mark of a crash, not an error. What was overwritten is one, and so is a file with
+    nothing in it: whoever asks what happened then must not take it for silence."""
+    number, torn = 0, False
     try:
         with gzip.open(file, "rt", encoding="utf-8") as stream:
             for line in stream:
                 if line.endswith("\n"):
+                    number += 1
                     yield line
-    except (EOFError, zlib.error):
-        return
-    except (OSError, UnicodeDecodeError) as error:
+    except EOFError:
+        torn = True
+    except (zlib.error, OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise LedgerError(f"{file}: {why}; give a file that Governor wrote") from error
+        if not number and not isinstance(error, zlib.error):
+            raise LedgerError(f"{file}: {why}; give a file that Governor wrote") from error
+        raise LedgerError(
+            f"{file}: damaged after {number} lines ({why}); what comes after them in this file is lost, read the others"
+        ) from error
+    if not number:
+        what = "holds not one whole record" if torn else "is empty"
+        raise LedgerError(f"{file}: {what}; it was cut off or overwritten, read the other files")
 
 
 def _record(

@@ -34,7 +34,8 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
     """How many plans were decided again, how many came out equal, and the first that did not. `hashes` are those of the
-    recorded configs, in order; `stopped` is why replay ended before the ledger did, "" when it did not."""
+    recorded configs, in order; `stopped` is why replay ended before the ledger did, "" when it did not;
+    `damage` what of it could not be read."""
 
     ticks: int
     equal: int
@@ -42,6 +43,7 @@ class ReplayReport:
     hashes: tuple[str, ...]
     versions: tuple[str, ...]
     stopped: str = ""
+    damage: tuple[LedgerError, ...] = ()
 
     @property
     def reproduced(self) -> bool:
@@ -65,7 +67,8 @@ def replay(path: Path, config: GovernorConfig | None = None) -> ReplayReport:
     versions, hashes = dict[str, None](), list[str]()
     stopped = ""
     laws: _Laws | None = None
-    for record in read_ledger(path):
+    damage: list[LedgerError] = []
+    for record in read_ledger(path, damage):
         if record.mode == "by_hand":
             continue  # a person decided that
         if laws is None or record.config_hash != hashes[-1]:
@@ -88,9 +91,11 @@ def replay(path: Path, config: GovernorConfig | None = None) -> ReplayReport:
             equal += 1
         elif first is None:
             first = Difference(record.at, record.plan, plan)
+    if not ticks and damage:
+        raise damage[0]
     if not ticks:
         raise LedgerError(f"{path}: no complete record; nothing to replay")
-    return ReplayReport(ticks, equal, first, tuple(hashes), tuple(versions), stopped)
+    return ReplayReport(ticks, equal, first, tuple(hashes), tuple(versions), stopped, tuple(damage))
 
 
 def _recorded(record: Record, path: Path) -> GovernorConfig:

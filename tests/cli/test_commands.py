@@ -224,6 +224,26 @@ def test_explaining_what_is_not_there_is_refused(ledger: Path, words: tuple[str,
     assert message in refused(governor("explain", ledger, *words))
 
 
+@pytest.mark.parametrize("command", [("explain", "--last", "500"), ("replay",)])
+@pytest.mark.parametrize("part", [0.0, 0.6])
+def test_a_damaged_ledger_shows_what_is_left_of_it_and_is_no_success(
+    ledger: Path, tmp_path: Path, command: tuple[str, ...], part: float
+) -> None:
+    """Nothing at all was shown, and the exit code was zero."""
+    (whole,) = ledger.glob("*.ledger.gz")
+    data = whole.read_bytes()
+    at = int(len(data) * part)
+    broken = tmp_path / whole.name
+    broken.write_bytes(data[:at] + b"garbage" * bool(part) + data[at + 7 :] * bool(part))
+
+    done = governor(command[0], tmp_path, *command[1:])
+
+    assert done.returncode == 2
+    assert str(broken) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert bool(done.stdout) is bool(part)
+
+
 def test_a_replay_with_the_same_config_reproduces_every_plan(ledger: Path) -> None:
     for config in ((), ("-c", DEMO)):  # the config is in the ledger, too
         done = governor("replay", ledger, *config)

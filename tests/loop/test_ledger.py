@@ -295,17 +295,51 @@ def test_a_directory_that_cannot_be_written_names_the_mend(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "no complete record|nothing|no ledger"), (b"hello\n", "give a file that Governor wrote")],
+    [(b"", r"1\.ledger\.gz: is empty"), (b"hello\n", r"1\.ledger\.gz: .*give a file that Governor wrote")],
     ids=["empty", "text"],
 )
 def test_something_that_is_no_ledger_is_refused_with_its_name(tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "1.ledger.gz"
     file.write_bytes(content)
-    if content:
-        with pytest.raises(LedgerError, match=message):
-            list(read_ledger(tmp_path))
-    else:
-        assert list(read_ledger(tmp_path)) == []
+    with pytest.raises(LedgerError, match=message):
+        list(read_ledger(tmp_path))
+
+
+def overwritten(file: Path, at: int) -> None:
+    """Some bytes of it are not what they were."""
+    data = bytearray(file.read_bytes())
+    data[at : at + 7] = b"garbage"
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("where", [0.02, 0.6])
+def test_a_damaged_ledger_is_not_taken_for_a_quiet_night(tmp_path: Path, where: float) -> None:
+    """Seven bytes were overwritten, and explain said nothing at all, with an exit code of zero."""
+    records = night(tmp_path)
+    (file,) = ledger_files(tmp_path)
+    overwritten(file, int(file.stat().st_size * where))
+    damage: list[LedgerError] = []
+
+    survivors = list(read_ledger(tmp_path, damage))
+
+    (found,) = damage
+    assert str(file) in str(found)
+    assert [r.plan for r in survivors] == [r.plan for r in records[: len(survivors)]]
+    assert len(survivors) < len(records)
+    assert bool(survivors) is (where > 0.5)
+    with pytest.raises(LedgerError, match=r"ledger\.gz"):
+        list(read_ledger(tmp_path))
+
+
+def test_what_comes_after_a_damaged_file_is_read(tmp_path: Path) -> None:
+    night(tmp_path, 7200.0, max_size=600_000, rotate_size=15_000)
+    first, *_, last = ledger_files(tmp_path)
+    every = [r.at for r in read_ledger(tmp_path)]
+    overwritten(first, 400)
+    damage: list[LedgerError] = []
+
+    assert [r.at for r in read_ledger(tmp_path, damage)][-1] == every[-1] == list(read_ledger(last))[-1].at
+    assert len(damage) == 1
 
 
 def test_no_ledger_at_all_names_where_to_look(tmp_path: Path) -> None:
