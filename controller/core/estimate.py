@@ -189,7 +189,10 @@ def _serving(pool: PoolReadings, target: TargetState | None) -> float | None:
 def _capacity(spec: EstimatorSpec, profile: Profile, state: EstimatorState) -> Capacity | None:
     if state.shape is None:
         return None
-    return capacity(profile, state.shape, state.kappa, spec.itl_target, state.kv_sequences, state.full)
+    most = [one for one in (state.full, state.slots.limit) if one is not None]
+    return capacity(
+        profile, state.shape, state.kappa, spec.itl_target, state.kv_sequences, min(most, default=None)
+    )  # fmt: skip
 
 
 def _thinner(shape: Shape, replicas: float | None) -> Shape:

@@ -55,6 +55,7 @@ def learn(
         # The latency is of the whole interval, the batch of its ends.
         kappa, tilt = _kappa(spec, itl, (batch + state.batch) / 2, shape, gain, now - state.at, state)
         samples += 1
+    waiting = pool.get(Signal.QUEUE_DEPTH).usable or 0.0
     crowded, full, full_for = _saturation(pool, replicas, batch, now, state)
     return EstimatorState(
         at=now,
@@ -64,6 +65,7 @@ def learn(
         batch=batch,
         seen=max(batch, state.seen or 0.0),
         kv_sequences=_kv_sequences(pool, batch, gain, state.kv_sequences),
+        slots=state.slots.take(pool.replicas.values(), waiting) if waiting else state.slots,
         full=full,
         full_for=full_for,
         replicas=replicas,

@@ -6,6 +6,7 @@ from controller.core import burn
 from controller.core import forecast as ahead_of
 from controller.core.signals import Signal
 from controller.core.slo import Objective
+from controller.core.slots import Slots
 from controller.core.step_model import Profile, Shape
 from controller.core.tilt import Tilt
 
@@ -54,9 +55,10 @@ class EstimatorSpec:
 @dataclass(frozen=True, slots=True)
 class EstimatorState:
     """`batch` is the sequences per replica at the last tick, `seen` the most so far; `kv_sequences` how many sequences
-    fill the KV cache of one replica; `full` the batch at which requests had to wait, where that was
-    seen, and `full_for` how many seconds of that; `asked` capacity that was asked for and is awaited: (replicas, unix
-    seconds); `lags` seconds that capacity took to come, newest last; `cache_told` whether KV usage was ever read."""
+    fill the KV cache of one replica; `slots` what single replicas show of a limit of the batch; `full` the batch at
+    which requests had to wait, where that was seen, and `full_for` how many seconds of that; `asked` capacity that was
+    asked for and is awaited: (replicas, unix seconds); `lags` seconds that capacity took to come, newest last;
+    `cache_told` whether KV usage was ever read."""
 
     at: float | None = None
     kappa: float = 1.0
@@ -65,6 +67,7 @@ class EstimatorState:
     batch: float | None = None
     seen: float | None = None
     kv_sequences: float | None = None
+    slots: Slots = field(default_factory=Slots)
     full: float | None = None
     full_for: float = 0.0
     replicas: float | None = None

@@ -1,0 +1,65 @@
+"""A limit of the batch that no metric tells: not seen, a fleet of sixteen sequences is planned like one of hundreds."""
+
+from collections.abc import Sequence
+
+from controller.core.model import Scope
+from controller.core.reading import Reading, State
+from controller.core.signals import Signal
+from controller.core.slots import ENOUGH, MEMORY, Slots
+
+Look = tuple[float, float]
+
+
+def scope(running: float, waiting: float) -> Scope:
+    """A replica's gauges."""
+    return Scope(
+        {
+            Signal.RUNNING: Reading(State.OK, running),
+            Signal.QUEUE_DEPTH: Reading(State.OK, waiting),
+        }
+    )
+
+
+def seen(looks: Sequence[Sequence[Look]], gateway: float = 0.0, slots: Slots | None = None) -> Slots:
+    """After these looks, each at (running, waiting) of every replica; `gateway` requests wait before them."""
+    slots = slots or Slots()
+    for look in looks:
+        slots = slots.take([scope(*one) for one in look], sum(waiting for _, waiting in look) + gateway)
+    return slots
+
+
+def test_a_batch_that_stays_the_same_while_requests_wait_is_a_limit() -> None:
+    assert seen([[(16, 3), (16, 1)]] * (ENOUGH // 2)).limit == 16
+    assert seen([[(16, 3), (16, 1)]] * (ENOUGH // 2 - 1)).limit is None
+
+
+def test_a_gateway_that_holds_requests_back_shows_the_limit_of_all_replicas() -> None:
+    """Behind a standing cap engines never have a queue of their own."""
+    assert seen([[(16, 0), (16, 0), (15, 0)]] * 4, gateway=5).limit == 16
+    assert seen([[(16, 0), (16, 0), (15, 0)]] * 4, gateway=0).limit is None
+
+
+def test_a_full_batch_without_a_queue_is_no_limit() -> None:
+    assert seen([[(16, 0)]] * 50).limit is None
+
+
+def test_a_batch_that_prompts_or_the_cache_limit_varies_and_is_no_limit() -> None:
+    """Taken for one, its largest would cap what a replica is thought to serve for good."""
+    varied = [[(20 + 7 * i % 13, 4)] for i in range(100)]
+    assert seen(varied).limit is None
+
+
+def test_one_larger_batch_refutes_a_limit() -> None:
+    slots = seen([[(16, 3)]] * ENOUGH)
+    assert slots.limit == 16
+    assert seen([[(24, 3)]], slots=slots) == Slots(24.0, 1, 0)
+
+
+def test_a_limit_that_was_lowered_by_a_rollout_is_learned_anew() -> None:
+    slots = seen([[(64, 3)]] * 20)
+    assert seen([[(16, 9)]] * 3 * MEMORY, slots=slots).limit == 16
+
+
+def test_replicas_that_tell_nothing_change_nothing() -> None:
+    slots = Slots(16.0, 3, 1)
+    assert slots.take([Scope({}), Scope({Signal.RUNNING: Reading(State.OK, 16.0)})], 0.0) == slots
