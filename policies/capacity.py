@@ -75,6 +75,7 @@ class Capacity:
     """Replicas by feed-forward and trim."""
 
     levers = (Lever.REPLICAS,)
+    absolute = True
     reads = frozenset(
         {
             Signal.ITL, Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE, Signal.FINISHED_RATE, Signal.RUNNING,
@@ -212,8 +213,10 @@ class Capacity:
     def _given_up(self, view: View, target: Target, proposal: Proposal, short: Short | None) -> Proposal:
         """No more than there is, while what was asked for does not come: the other levers carry the rest."""
         current = view.targets[target].accepted
-        if short is None or short.again is None or current is None or proposal.value <= current:
+        if short is None or short.again is None or current is None or proposal.value < current:
             return proposal
+        if proposal.value == current and proposal.ask is not Ask.SET:
+            return proposal  # a doubt is no wish, and stays one
         evidence = {**proposal.evidence, "again_in": short.again - view.tick.at, "tries": float(short.tries)}
         return proposal._replace(ask=Ask.SET, value=current, why=Why.CAPACITY_UNAVAILABLE, evidence=evidence)
 

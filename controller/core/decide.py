@@ -15,14 +15,16 @@ from controller.core.case import Case
 from controller.core.fleet import RELIEVING, FleetHold, budgets, hold_releases, share
 from controller.core.guard_state import GuardState
 from controller.core.hindsight import Hindsight
-from controller.core.model import Decision, Lever, Plan, Snapshot, Target
+from controller.core.model import Decision, Lever, Plan, Snapshot, Target, TargetState
 from controller.core.movable import UNREAD, moves, stands
 from controller.core.ports import Balance, Estimate, Policy
 from controller.core.rules import PER_REPLICA, FleetRules, LeverRules, PoolRules
 from controller.core.rung import Rung, bound, finish
 from controller.core.summary import Shortage, sentence
+from controller.core.why import Why
 
 FORGET = 900.0  # seconds after which the memory of a member that is gone is dropped
+LATE = 1.5  # times the usual cold start, after which capacity is late, and another variant is asked instead
 _UNLEARNED, _UNSEEN = Estimate(), Hindsight()
 
 
@@ -147,7 +149,7 @@ class _Turn:
         """What pools share, the last word of the bounds, and what is remembered."""
         rules, before, now = self._rules, self._before, self._snapshot.tick.at
         decided = self._decided()
-        facts = _facts(rules, self._snapshot, self._estimates, self._cases)
+        facts = _facts(rules, self._snapshot, self._estimates, self._cases, self._policies, decided)
         known = self._positions() if rules.budgets else {}
         shared, hold = share(joint.size(decided, rules, facts), rules, known, now, before.fleet)
         shared = joint.within(shared, rules, facts, known)
@@ -186,8 +188,9 @@ def _other(
 
 
 def _facts(
-    rules: FleetRules, snapshot: Snapshot, estimates: Mapping[str, Estimate], cases: Mapping[Target, Case]
-) -> joint.Facts:
+    rules: FleetRules, snapshot: Snapshot, estimates: Mapping[str, Estimate], cases: Mapping[Target, Case],
+    policies: Mapping[str, Policy[Any]], decided: Mapping[Target, Decision],
+) -> joint.Facts:  # fmt: skip
     """What is to be known of pools that are sized together."""
     named = {name for pair in rules.pairs for name in (pair.prefill, pair.decode)}
     named |= {name for group_ in rules.variants for name in group_.cost}
@@ -200,6 +203,14 @@ def _facts(
         case = cases.get(target)
         return guards.run(case, wish)[0] if case is not None else wish
 
+    def awaited(name: str, owner: TargetState) -> bool:
+        gave_up = name in told and told[name].why is Why.CAPACITY_UNAVAILABLE
+        return not gave_up and not any(now - p.since >= lever[name].give_up for p in owner.pending)
+
+    def late(name: str) -> float:
+        return LATE * estimates.get(name, _UNLEARNED).horizon
+
+    told = {name: decided[t] for name in of if (t := Target(name, Lever.REPLICAS)) in decided}
     return joint.Facts(
         serving={
             n: min(o.accepted or 0.0, o.accepted or 0.0 if o.ready is None else o.ready) for n, o in owners.items()
@@ -207,8 +218,11 @@ def _facts(
         least={name: one.limits.min for name, one in lever.items()},
         most={name: one.limits.max for name, one in lever.items()},
         rate={name: estimates.get(name, _UNLEARNED).unit_rate for name in of},
-        awaited={n: not any(now - p.since >= lever[n].give_up for p in o.pending) for n, o in owners.items()},
+        awaited={name: awaited(name, owner) for name, owner in owners.items()},
         guarded=guarded,
+        absolute=frozenset(n for n in of if getattr(policies.get(f"{n}/replicas"), "absolute", False)),
+        late=frozenset(n for n, o in owners.items() if any(now - p.since > late(n) for p in o.pending)),
+        burning=frozenset(n for n in of if estimates.get(n, _UNLEARNED).burning),
     )
 
 

@@ -7,14 +7,18 @@ both go to zero.
 
 **Variants.** What one pool wants more of is raised where the work is cheapest and there is room; what one wants less
 of is first taken where it is dearest, if the guards of that pool let it go. Whole replicas, so work is never rounded
-down: together the pools get at least the capacity that was asked for, at no more than its cost.
+down: together the pools get at least the capacity that was asked for, at no more than its cost. What one pool has
+beyond its own wish is the answer to the wish of another, so that nothing is paid twice.
+
+**Given up.** A pool whose capacity does not come is raised for nobody: another wish is met where it was made, and the
+half of a pair is not raised beyond what serves of the other.
 
 A value that is raised here is held to the pool's own cooldown and rate, one that is lowered to all its guards. A pool
 that does not move by our hand, or cannot be read, is where it is.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.core.fleet import budgets
@@ -24,13 +28,22 @@ from controller.core.rules import FleetRules, Pair, Variants
 from controller.core.why import Why
 
 NEAR = 1e-9
+LEARNED = 0.1  # of a replica: what a replica serves is learned, and moves from tick to tick by less than this
+_DOUBTS = frozenset(
+    {
+        Why.STALE, Why.MISSING, Why.PARTIAL, Why.UNDERFILLED, Why.UNSUPPORTED, Why.STUCK_ENGINE, Why.POLICY_ERROR,
+        Why.BOOT, Why.LEDGER_FULL,
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What is known of pools: `serving` replicas, hard `most` and `least` replicas, `rate` what a replica serves
     (None = unknown), and whether capacity that was asked for is still believed in. `guarded` gives the value that
-    the guards of a target make of a wish."""
+    the guards of a target make of a wish. `absolute` are pools whose wish is the whole need and not a step from where
+    they are, `burning` those whose error budget burns, `late` those that wait for capacity longer than it usually
+    takes."""
 
     serving: Mapping[str, float]
     least: Mapping[str, float]
@@ -38,6 +51,17 @@ class Facts:
     rate: Mapping[str, float | None]
     awaited: Mapping[str, bool]
     guarded: Callable[[Target, float], float]
+    absolute: frozenset[str] = frozenset()
+    burning: frozenset[str] = frozenset()
+    late: frozenset[str] = frozenset()
+
+    def comes(self, pool: str, value: float) -> float:
+        """Of so many replicas those that serve or are believed to come."""
+        return value if self.awaited[pool] else min(value, self.serving[pool])
+
+    def counted(self, pool: str, value: float) -> float:
+        """The same where another pool could serve instead: there nobody waits for what is late."""
+        return min(value, self.serving[pool]) if pool in self.late else self.comes(pool, value)
 
 
 def size(decisions: Mapping[Target, Decision], rules: FleetRules, facts: Facts) -> dict[Target, Decision]:
@@ -115,8 +139,9 @@ def _grow_together(out: dict[Target, Decision], pair: Pair, facts: Facts) -> Non
         p, d = _final(out, prefill), _final(out, decode)
         if p is None or d is None:
             return
+        p = facts.comes(pair.prefill, p)
         _raise(out, decode, min(least_decode(pair, p), facts.most[pair.decode]), facts, _told(pair))
-        d = _final(out, decode) or 0.0
+        d = facts.comes(pair.decode, _final(out, decode) or 0.0)
         _raise(out, prefill, min(least_prefill(pair, d), facts.most[pair.prefill]), facts, _told(pair))
 
 
@@ -138,9 +163,10 @@ def _stage(out: dict[Target, Decision], pair: Pair, facts: Facts) -> None:
         _cap(out, prefill, now_p, f"{told}, decode is behind")
     if facts.awaited[pair.prefill] and serving_p < least_prefill(pair, serving_d):
         _cap(out, decode, now_d, f"{told}, prefill is behind")
+    lost_p, lost_d = (told if facts.awaited[n] else f"{told}, {n} does not come" for n in (pair.prefill, pair.decode))
     for _ in range(2):  # a raise that is held may hold the other
-        _cap(out, prefill, most_prefill(pair, _final(out, decode) or 0.0), told)
-        _cap(out, decode, most_decode(pair, _final(out, prefill) or 0.0), told)
+        _cap(out, prefill, most_prefill(pair, facts.comes(pair.decode, _final(out, decode) or 0.0)), lost_d)
+        _cap(out, decode, most_decode(pair, facts.comes(pair.prefill, _final(out, prefill) or 0.0)), lost_p)
     _floor(out, prefill, least_prefill(pair, _final(out, decode) or 0.0), told)
     _floor(out, decode, least_decode(pair, _final(out, prefill) or 0.0), told)
 
@@ -157,30 +183,107 @@ def _told(pair: Pair) -> str:
 
 
 def _cheapest(out: dict[Target, Decision], group: Variants, facts: Facts) -> None:
-    """Move raises to cheaper pools and falls to dearer ones."""
+    """Answer raises with what is there or comes already, move the rest to cheaper pools, and falls to dearer ones."""
     known = {name: rate for name in group.cost if (rate := facts.rate.get(name)) is not None and rate > 0}
     price = {name: group.cost[name] / rate for name, rate in known.items()}
     pools = [t for name in sorted(price, key=lambda n: (price[n], n)) if _movable(out, t := Target(name, _R))]
+    spare = {t: _spare(out, t, facts) for t in pools}
+    for dear in reversed(pools):
+        _answer(out, dear, pools, price, spare, group, facts)
     for dear in reversed(pools):
         for cheap in pools:
             if price[cheap.pool] < price[dear.pool]:
-                _move_raise(out, dear, cheap, group, facts)
+                _move_raise(out, dear, cheap, spare, group, facts)
     for cheap in pools:
         for dear in reversed(pools):
             if price[cheap.pool] < price[dear.pool]:
                 _move_fall(out, cheap, dear, group, facts)
 
 
-def _move_raise(out: dict[Target, Decision], dear: Target, cheap: Target, group: Variants, facts: Facts) -> None:
-    more = (_final(out, dear) or 0.0) - (out[dear].current or 0.0)
-    have = _final(out, cheap) or 0.0
-    if more < 1 or have < (out[cheap].current or 0.0):
+@dataclass(frozen=True, slots=True)
+class _Spare:
+    """Replicas of a pool beyond its own wish: those that `serve`, and those that `come`."""
+
+    serve: float
+    come: float
+
+    def less(self, used: float) -> "_Spare":
+        """What is left when so many are used, those that come first."""
+        return _Spare(self.serve - max(0.0, used - self.come), max(0.0, self.come - used))
+
+
+def _spare(out: Mapping[Target, Decision], target: Target, facts: Facts) -> _Spare:
+    """What of a pool stays beyond its wish. In doubt, what serves is no surplus: a low wish is not believed then."""
+    name, decision = target.pool, out[target]
+    stays, current = min(decision.final or 0.0, facts.most[name]), decision.current or 0.0
+    wish = min(max(_wish(decision), facts.least[name]), facts.most[name])
+    more = max(0.0, facts.counted(name, min(stays, current)) - wish)
+    come = max(0.0, min(more, current - facts.serving[name]))
+    return _Spare(0.0 if decision.why in _DOUBTS else more - come, come)
+
+
+def _wish(decision: Decision) -> float:
+    """What was asked for before any guard."""
+    return decision.steps[0].after if decision.steps else decision.current or 0.0
+
+
+def _answer(
+    out: dict[Target, Decision], target: Target, pools: Sequence[Target], price: Mapping[str, float],
+    spare: dict[Target, _Spare], group: Variants, facts: Facts,
+) -> None:  # fmt: skip
+    """Take off a raise what other pools have beyond their wishes: on its way in any pool, serving in a cheaper one. A
+    burning error budget is the proof that what serves elsewhere does not help."""
+    more = (_final(out, target) or 0.0) - (out[target].current or 0.0)
+    rate = facts.rate[target.pool] or 1.0
+    for other in pools:
+        if other == target or more < 1:
+            continue
+        had, worth = spare[other], rate / (facts.rate[other.pool] or 1.0)
+        serves = price[other.pool] < price[target.pool] and target.pool not in facts.burning
+        count = min(math.floor(more + NEAR), math.floor((had.come + (had.serve if serves else 0.0)) / worth + LEARNED))
+        if count >= 1:
+            more -= count
+            spare[other] = had.less(count * worth)
+            detail = f"{group.name}: {other.pool} has {count * worth:.3g} more than it asked for"
+            _set(out, target, (_final(out, target) or 0.0) - count, detail, Why.CHEAPEST)
+
+
+def _takes(out: Mapping[Target, Decision], cheap: Target, dear: Target, facts: Facts) -> Why | None:
+    """Why a pool is not raised instead of another; None when it may be."""
+    decision, name = out[cheap], cheap.pool
+    if not facts.awaited[name] or name in facts.late:
+        return Why.CAPACITY_UNAVAILABLE
+    current = decision.current or 0.0
+    surplus = current > min(max(_wish(decision), facts.least[name]), facts.most[name])
+    if decision.why in _DOUBTS or (surplus and dear.pool in facts.burning):
+        return decision.why
+    # A step from where it is does not tell what of it is on its way for others, and would be asked for at each tick.
+    stepped = name not in facts.absolute and not surplus and current > facts.serving[name]
+    return Why.PENDING_CAPACITY if stepped else None
+
+
+def _move_raise(
+    out: dict[Target, Decision], dear: Target, cheap: Target, spare: dict[Target, _Spare], group: Variants,
+    facts: Facts,
+) -> None:  # fmt: skip
+    more, have = (_final(out, dear) or 0.0) - (out[dear].current or 0.0), _final(out, cheap) or 0.0
+    if more < 1:
+        return
+    refused = _takes(out, cheap, dear, facts)
+    if refused is Why.CAPACITY_UNAVAILABLE:
+        _say(out, dear, f"{group.name}: {cheap.pool} does not come", Why.NEXT_BEST)
+    if refused is not None:
         return
     worth = (facts.rate[dear.pool] or 0.0) / (facts.rate[cheap.pool] or 1.0)
-    room = facts.guarded(cheap, facts.most[cheap.pool]) - have
+    most = facts.most[cheap.pool]
+    had = spare[cheap]
+    room = max(min(out[cheap].current or 0.0, most), facts.guarded(cheap, most)) - have  # what falls may stay
     for count in range(math.floor(more), 0, -1):
-        instead = math.ceil(count * worth - NEAR)
+        instead = max(
+            0, math.ceil(count * worth - had.come - NEAR)
+        )  # what was rounded up for one is there for the next
         if instead <= room + NEAR and instead * group.cost[cheap.pool] < count * group.cost[dear.pool]:
+            spare[cheap] = _Spare(had.serve, max(0.0, had.come + instead - count * worth))
             detail = f"{group.name}: {instead:g} of {cheap.pool} for {count:g} of {dear.pool}"
             _set(out, cheap, have + instead, detail, Why.CHEAPEST)
             _set(out, dear, (_final(out, dear) or 0.0) - count, detail, Why.CHEAPEST)
@@ -235,10 +338,13 @@ def _current(out: Mapping[Target, Decision], target: Target) -> float | None:
 
 
 def _raise(out: dict[Target, Decision], target: Target, value: float, facts: Facts, detail: str) -> None:
+    """Not of what gave up: its law says when it is tried again."""
     final = _final(out, target)
     if final is None or value <= final or not _movable(out, target):
         return
     current = out[target].current or 0.0
+    if value > current and not facts.awaited[target.pool]:
+        return
     allowed = value if value <= current else facts.guarded(target, value)
     _set(out, target, max(final, min(value, allowed)), detail)
 
@@ -263,3 +369,12 @@ def _set(out: dict[Target, Decision], target: Target, value: float, detail: str,
         return
     step = Step("joint", decision.final, value, why, detail)
     out[target] = decision._replace(final=value, why=why, steps=(*decision.steps, step))
+
+
+def _say(out: dict[Target, Decision], target: Target, detail: str, why: Why) -> None:
+    """Of a value that stands, why it does though another one was to be expected."""
+    decision = out[target]
+    if decision.final is None or any(step.why is why for step in decision.steps):
+        return
+    step = Step("joint", decision.final, decision.final, why, detail)
+    out[target] = decision._replace(why=why, steps=(*decision.steps, step))

@@ -172,6 +172,8 @@ class Policy(Protocol[S]):
 
     Class attributes: ``Config``, ``State``, ``levers`` (the levers it can drive), and ``reads`` (the signals it
     looks at beside those that its parameters, the objectives and the guards name; without it everything is fetched).
+    `absolute = True` where what it asks is the whole need and no step from the current value; without it, what is on
+    its way in its pool may be its own.
     """
 
     def initial(self) -> S: ...

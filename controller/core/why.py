@@ -74,6 +74,7 @@ class Why(StrEnum):
     FLEET_GUARD = "fleet_guard"
     RATIO = "ratio"
     CHEAPEST = "cheapest"
+    NEXT_BEST = "next_best"
     NO_EFFECT = "no_effect"
     UNDO = "undo"
     DAMPED = "damped"
@@ -148,12 +149,13 @@ SENTENCE: dict[Why, str] = {
     Why.GROUP_BUDGET: "the shared budget allows no more",
     Why.EJECTION_CAP: "no more replicas may be out of rotation at once",
     Why.MIN_BOUND: "the configured minimum",
-    Why.MAX_BOUND: "the configured maximum",
     Why.NOTHING_WAKES: "without a replica nothing would tell that a request came, so one stays",
+    Why.MAX_BOUND: "the configured maximum",
     Why.QUANTUM: "rounded to what the target can take",
     Why.FLEET_GUARD: "too much of the fleet would be lowered at once",
     Why.RATIO: "prefill and decode are sized together",
     Why.CHEAPEST: "another variant of the model does the same work for less",
+    Why.NEXT_BEST: "the cheaper variant of the model does not come, so this one is asked",
     Why.NO_EFFECT: "it was moved twice and nothing came of it, so the next lever is asked",
     Why.UNDO: "the last change made things worse and is taken back",
     Why.DAMPED: "this lever was swinging by itself, so it relaxes more slowly",

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core.fleet import FleetHold, share
-from controller.core.joint import Facts, least_prefill, most_prefill, restrain, size, within
+from controller.core.joint import LEARNED, Facts, least_prefill, most_prefill, restrain, size, within
 from controller.core.model import Decision, Lever, Mode, Step, Target
 from controller.core.ports import Limits
 from controller.core.rules import Budget, FleetGuard, FleetRules, LeverRules, Pair, PoolRules, Variants
@@ -76,10 +76,29 @@ def test_a_raise_waits_while_the_other_pool_is_behind_and_the_other_does_not() -
 
 
 def test_nobody_waits_for_capacity_that_is_given_up() -> None:
-    """A quota for one GPU type must not freeze the other pool within the band."""
-    lost = facts({"prefill": 10.0, "decode": 8.0}, awaited={"prefill": True, "decode": False})
+    """A quota for one GPU type must not freeze the other pool within the band of what serves."""
+    lost = facts({"prefill": 4.0, "decode": 8.0}, awaited={"prefill": True, "decode": False})
 
-    assert sized((10.0, 11.0), (20.0, 20.0), known=lost) == (11.0, 20.0)
+    assert sized((4.0, 5.0), (20.0, 20.0), known=lost) == (5.0, 20.0)
+
+
+def test_prefill_does_not_outrun_a_decode_that_gave_up_nor_raise_it() -> None:
+    """Decode had 4 of 8 and asked for no more. The ratio asked for a ninth, and six prefill replicas fed four."""
+    lost = facts({"prefill": 2.0, "decode": 4.0}, awaited={"prefill": True, "decode": False})
+    made = {replicas("prefill"): decision("prefill", 2.0, 6.0), replicas("decode"): decision("decode", 8.0, 8.0)}
+    out = size(made, RULES, lost)
+
+    assert out[replicas("decode")].final == 8.0
+    assert out[replicas("prefill")].final == most_prefill(PAIR, 4.0) == 3.0
+    assert out[replicas("prefill")].why is Why.RATIO
+    assert "decode does not come" in out[replicas("prefill")].steps[-1].detail
+    assert restrain(out, RULES, lost) == out
+
+
+def test_decode_does_not_outrun_a_prefill_that_gave_up() -> None:
+    lost = facts({"prefill": 2.0, "decode": 4.0}, awaited={"prefill": False, "decode": True})
+
+    assert sized((4.0, 4.0), (4.0, 14.0), known=lost) == (4.0, 7.0)
 
 
 def test_both_pools_never_fall_at_once() -> None:
@@ -265,6 +284,141 @@ def test_variants_give_at_least_the_work_that_was_asked_for_at_no_more_cost(
     assert all(v == int(v) and v >= 0 for v in finals.values())
     again = size({t: made[t] for t in sorted(made, reverse=True)}, rules, known)
     assert {t: d.final for t, d in again.items()} == {t: d.final for t, d in out.items()}
+
+
+def ask(pool: str, current: float, wish: float, ready: float, held: bool = True) -> Decision:
+    """What a law and its guards make of a wish: nothing falls while something is on its way."""
+    steps = [Step("capacity", current, wish, Why.DEMAND)] if wish != current else []
+    final = wish
+    if wish < current and ready < current and held:
+        final = current
+        steps.append(Step("guard", wish, current, Why.PENDING_CAPACITY))
+    return decision(pool, current, final, steps=tuple(steps), why=steps[-1].why if steps else Why.DEMAND)
+
+
+def known_of(names: tuple[str, ...], ready: Mapping[str, float], **changes: object) -> Facts:
+    return facts(ready, **{"absolute": frozenset(names), **changes})
+
+
+EVEN: Mapping[str, float | None] = {"h100": 1.0, "l40s": 1.0}
+
+
+def ticks(
+    wishes: Mapping[str, float], have: Mapping[str, float], known: Callable[[Mapping[str, float]], Facts],
+    arrive: Callable[[int], bool] = lambda tick: False, count: int = 8, rules: FleetRules = GROUP,
+) -> list[dict[str, float]]:  # fmt: skip
+    """Constant wishes, tick after tick; what is asked for comes when `arrive` says so."""
+    now, ready, seen = dict(have), dict(have), []
+    for tick in range(count):
+        if arrive(tick):
+            ready = dict(now)
+        made = {replicas(n): ask(n, now[n], wishes[n], ready[n]) for n in sorted(now)}
+        out = size(made, rules, known(ready))
+        now = {n: out[replicas(n)].final or 0.0 for n in now}
+        ready = {n: min(ready[n], now[n]) for n in now}
+        seen.append(dict(now))
+    return seen
+
+
+def test_a_raise_that_the_cheap_pool_answers_is_not_paid_again_at_every_tick() -> None:
+    """Two dear replicas were wanted, and while two cheap ones were loading, two more were asked for at every tick."""
+    seen = ticks(
+        {"h100": 4.0, "l40s": 4.0}, {"h100": 2.0, "l40s": 4.0}, lambda r: known_of(("h100", "l40s"), r, rate=EVEN)
+    )
+
+    assert seen == [{"h100": 2.0, "l40s": 6.0}] * 8
+
+
+def test_what_has_come_still_answers_and_the_dear_pool_is_not_raised_for_what_would_fall() -> None:
+    """The cheap ones came, went again as surplus, and the dear ones were started: a cold start for nothing."""
+    seen = ticks(
+        {"h100": 4.0, "l40s": 4.0}, {"h100": 2.0, "l40s": 4.0}, lambda r: known_of(("h100", "l40s"), r, rate=EVEN),
+        lambda tick: tick == 4,
+    )  # fmt: skip
+
+    assert seen == [{"h100": 2.0, "l40s": 6.0}] * 8
+
+
+def test_a_step_law_does_not_raise_the_cheap_pool_at_every_tick() -> None:
+    """PID asks from where it is, so nothing tells whose the replicas are that load; it asked for one more a tick."""
+    ready = {"h100": 2.0, "l40s": 4.0}
+    cheap, dear = 4.0, 2.0
+    for _ in range(8):
+        made = {replicas("h100"): ask("h100", 2.0, 3.0, 2.0), replicas("l40s"): ask("l40s", cheap, cheap, 4.0)}
+        out = size(made, GROUP, facts(ready, rate=EVEN))
+        cheap, dear = out[replicas("l40s")].final or 0.0, out[replicas("h100")].final or 0.0
+
+    assert cheap == 5.0
+    assert dear == 3.0, "its own raise, at its own pace"
+
+
+@pytest.mark.parametrize("doubt", [Why.STALE, Why.MISSING, Why.PARTIAL])
+def test_a_cheap_pool_in_doubt_is_not_raised_for_others_again_and_again(doubt: Why) -> None:
+    made = {
+        replicas("h100"): ask("h100", 2.0, 4.0, 2.0),
+        replicas("l40s"): decision("l40s", 6.0, 6.0, steps=(), why=doubt),
+    }
+    out = size(made, GROUP, known_of(("h100", "l40s"), {"h100": 2.0, "l40s": 4.0}, rate=EVEN))
+
+    assert [out[replicas(p)].final for p in COST] == [4.0, 6.0]
+
+
+def test_a_pool_that_gave_up_is_not_raised_instead_of_one_that_can_be() -> None:
+    """Quota: the cheap pool had 2 of 4 for half an hour, and the raise of the dear one went to it."""
+    made = {replicas("h100"): ask("h100", 2.0, 4.0, 2.0), replicas("l40s"): ask("l40s", 4.0, 4.0, 2.0)}
+    lost = known_of(("h100", "l40s"), {"h100": 2.0, "l40s": 2.0}, rate=EVEN, awaited={"h100": True, "l40s": False})
+    out = size(made, GROUP, lost)
+
+    assert [out[replicas(p)].final for p in COST] == [4.0, 4.0]
+    assert out[replicas("h100")].why is Why.NEXT_BEST
+    assert "l40s does not come" in out[replicas("h100")].steps[-1].detail
+
+
+def test_what_was_asked_of_a_pool_that_gave_up_answers_nobody() -> None:
+    made = {replicas("h100"): ask("h100", 2.0, 4.0, 2.0), replicas("l40s"): ask("l40s", 6.0, 4.0, 4.0)}
+    lost = known_of(("h100", "l40s"), {"h100": 2.0, "l40s": 4.0}, rate=EVEN, awaited={"h100": True, "l40s": False})
+
+    assert size(made, GROUP, lost)[replicas("h100")].final == 4.0
+
+
+def test_idle_replicas_elsewhere_are_no_answer_to_broken_promises() -> None:
+    """A router that did not send the work there: the dear pool stood in flames beside an idle cheap one."""
+    made = {replicas("h100"): ask("h100", 2.0, 4.0, 2.0), replicas("l40s"): ask("l40s", 6.0, 4.0, 6.0)}
+    known = known_of(("h100", "l40s"), {"h100": 2.0, "l40s": 6.0}, rate=EVEN)
+
+    assert size(made, GROUP, known)[replicas("h100")].final == 2.0
+    assert size(made, GROUP, replace(known, burning=frozenset({"h100"})))[replicas("h100")].final == 4.0
+
+
+@settings(max_examples=200)
+@given(
+    st.tuples(*[st.integers(0, 12).map(float)] * 3), st.tuples(*[st.integers(0, 12).map(float)] * 3),
+    st.tuples(*[st.sampled_from([0.5, 1.0, 1.7, 2.0, 3.3])] * 3), st.tuples(*[st.floats(0.5, 9.0)] * 3),
+    st.integers(3, 20), st.integers(0, 2**24 - 1), st.tuples(*[st.sampled_from([True, True, True, False])] * 3),
+)  # fmt: skip
+def test_variants_never_have_more_than_was_asked_for_together_and_settle(
+    have: tuple[float, ...], want: tuple[float, ...], rates: tuple[float, ...], costs: tuple[float, ...], top: int,
+    arrivals: int, awaited: tuple[bool, ...],
+) -> None:  # fmt: skip
+    """Constant wishes, capacity that comes when it likes, one tick after another."""
+    names = ("a", "b", "c")
+    rate, comes = dict(zip(names, rates, strict=True)), dict(zip(names, awaited, strict=True))
+    start = {n: min(h, w, float(top)) for n, h, w in zip(names, have, want, strict=True)}
+    wishes = {n: min(w, float(top)) for n, w in zip(names, want, strict=True)}
+    rules = FleetRules((), variants=(Variants("v", dict(zip(names, costs, strict=True))),))
+
+    def known(ready: Mapping[str, float]) -> Facts:
+        return known_of(names, ready, rate=rate, awaited=comes, most=dict.fromkeys(names, float(top)))
+
+    seen = ticks(wishes, start, known, lambda tick: bool(arrivals >> tick & 1), 40, rules)
+    asked = math.fsum(wishes[n] * rate[n] for n in names)
+    for now in seen:
+        work = math.fsum(now[n] * rate[n] for n in names)
+        # Whole replicas: what stands in for another may be up to one too many, of each pool that stands in.
+        assert work < asked + math.fsum(rate[n] for n in names if now[n] > wishes[n]) + 1e-6
+        assert all(now[n] <= max(start[n], wishes[n]) for n in names if not comes[n])
+        assert work >= asked - LEARNED * math.fsum(rates) - 1e-6
+    assert seen[-8:] == [seen[-1]] * 8
 
 
 # --- budgets with ranks --------------------------------------------------------------------------------------------
