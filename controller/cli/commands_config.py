@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import UTC, datetime
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ import typer
 
 from controller.cli.outputs import to_file
 from controller.cli.terminal import WRONG_INPUT, about, out, read_text, say, warn, write_text
-from controller.config import ConfigError, GovernorConfig, json_schema, load, without_actuator
+from controller.config import ConfigError, GovernorConfig, hints, json_schema, load, without_actuator
 from controller.config.errors import dotted
 from controller.core.errors import InputError
 from controller.registry import DISTRIBUTION
@@ -51,6 +52,8 @@ def _good(file: Path, config: GovernorConfig) -> None:
     promises = sum(len(pool.objectives) for pool in config.pools.values())
     for finding in without_actuator(config):
         warn(f"{file}: {dotted(finding.path)}: {finding.mistake}; {finding.mend} (not needed to rehearse)")
+    for finding in hints(config, datetime.now(UTC)):
+        warn(f"{file}: {dotted(finding.path)}: {finding.mistake}; {finding.mend}")
     counts = (_count(len(config.pools), "pool"), _count(promises, "objective"), _count(levers, "lever"))
     out().print(f"{file}: good: {', '.join(counts)}", soft_wrap=True)
 

@@ -6,6 +6,7 @@ from controller.config.load import config_hash, load, loads
 from controller.config.models import GovernorConfig, LeverConfig, ObjectiveConfig, PoolConfig
 from controller.config.needs import pool_needs
 from controller.config.plugins import Plugin
+from controller.config.reach_checks import hints
 from controller.config.schema import json_schema
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "PoolConfig",
     "Problem",
     "config_hash",
+    "hints",
     "json_schema",
     "load",
     "loads",

@@ -10,6 +10,7 @@ from controller.config.joint_checks import check_joint
 from controller.config.lever_checks import check_lever, circles, promised
 from controller.config.models import GovernorConfig, ObjectiveConfig, PoolConfig
 from controller.config.needs import gateway_of
+from controller.config.reach_checks import check_reach
 from controller.config.report import nearest
 from controller.config.steering import steering
 from controller.config.units import format_duration, format_size
@@ -37,6 +38,7 @@ def check(config: GovernorConfig, engines: Callable[[], Iterable[str]]) -> Itera
     yield from _twins(config)
     yield from _budgets(config)
     yield from check_joint(config)
+    yield from check_reach(config)
 
 
 def without_actuator(config: GovernorConfig) -> tuple[Finding, ...]:

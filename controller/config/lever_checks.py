@@ -75,11 +75,16 @@ def promised(at: Path, pool: PoolConfig) -> Iterator[Finding]:
         if promises > replicas.max * each:
             yield Finding(
                 (*at, "tenants"),
-                f"the guarantees add up to {promises:,.0f} tokens/s, and {replicas.max:g} replicas serve at most "
-                f"{replicas.max * each:,.0f}",
+                f"the guarantees add up to {_amount(promises)} tokens/s, and {replicas.max:g} replicas serve at most "
+                f"{_amount(replicas.max * each)}",
                 "lower the guarantees; they are tokens per second, not per minute",
                 ((*at, "levers", "replicas", "max"), (*at, "profile"), (*at, "gpus_per_replica")),
             )
+
+
+def _amount(tokens: float) -> str:
+    """A number of three hundred digits is no message."""
+    return f"{tokens:,.0f}" if tokens < 1e15 else f"{tokens:.3g}"
 
 
 def circles(config: GovernorConfig) -> Iterator[Finding]:

@@ -54,6 +54,9 @@ def _one(detail: ErrorDetails, model: type[BaseModel]) -> Iterable[tuple[Path, s
         return [(path, "is empty", "give it a value or remove the key")]
     if kind in ("too_short", "string_too_short"):
         return [(path, "is empty", "write at least one" if kind == "too_short" else "write a text")]
+    if kind == "too_long":
+        most = int(context["max_length"])
+        return [(path, f"has {context['actual_length']} entries, and {most} are meant", f"write {most}")]
     if kind in ("literal_error", "enum"):
         options = [option.strip(" '") for option in str(context["expected"]).replace(" or ", ", ").split(",")]
         return [(path, f"{given!r} is not a choice", nearest(str(given), options))]

@@ -187,6 +187,17 @@ def test_a_terminal_gets_a_table_and_no_color_is_obeyed() -> None:
     assert not COLOUR.search(plain)
 
 
+def test_check_tells_what_is_hardly_meant_and_passes(tmp_path: Path) -> None:
+    text = (ROOT / "examples" / "minimal.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "governor.yaml"
+    file.write_text(text.replace("{min: 1,", "{pin: {value: 2, until: 2020-01-01T00:00:00Z, reason: fair}, min: 1,"))
+
+    done = governor("check", file)
+
+    assert done.returncode == 0
+    assert "levers.replicas.pin: ended at 2020-01-01T00:00Z and holds nothing any more; remove it" in done.stderr
+
+
 # --- ledger --------------------------------------------------------------------------------------------------------
 
 
