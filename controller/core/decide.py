@@ -15,7 +15,7 @@ from controller.core.case import Case
 from controller.core.fleet import RELIEVING, FleetHold, budgets, hold_releases, share
 from controller.core.guard_state import GuardState
 from controller.core.hindsight import Hindsight
-from controller.core.model import Decision, Lever, Plan, Snapshot, Target, TargetState
+from controller.core.model import Decision, Lever, Pending, Phase, Plan, Snapshot, Target, TargetState
 from controller.core.movable import UNREAD, moves, stands
 from controller.core.ports import Balance, Estimate, Policy
 from controller.core.rules import PER_REPLICA, FleetRules, LeverRules, PoolRules
@@ -24,7 +24,7 @@ from controller.core.summary import Shortage, sentence
 from controller.core.why import Why
 
 FORGET = 900.0  # seconds after which the memory of a member that is gone is dropped
-LATE = 1.5  # times the usual cold start, after which capacity is late, and another variant is asked instead
+LATE, UNPLACED = 1.5, 0.5  # times the usual cold start, after which capacity is late (with no node yet: sooner)
 _UNLEARNED, _UNSEEN = Estimate(), Hindsight()
 
 
@@ -207,8 +207,9 @@ def _facts(
         gave_up = name in told and told[name].why is Why.CAPACITY_UNAVAILABLE
         return not gave_up and not any(now - p.since >= lever[name].give_up for p in owner.pending)
 
-    def late(name: str) -> float:
-        return LATE * estimates.get(name, _UNLEARNED).horizon
+    def late(name: str, one: Pending) -> bool:
+        times = UNPLACED if one.phase in (Phase.REQUESTED, Phase.PENDING) else LATE
+        return now - one.since > times * estimates.get(name, _UNLEARNED).horizon
 
     told = {name: decided[t] for name in of if (t := Target(name, Lever.REPLICAS)) in decided}
     return joint.Facts(
@@ -221,7 +222,7 @@ def _facts(
         awaited={name: awaited(name, owner) for name, owner in owners.items()},
         guarded=guarded,
         absolute=frozenset(n for n in of if getattr(policies.get(f"{n}/replicas"), "absolute", False)),
-        late=frozenset(n for n, o in owners.items() if any(now - p.since > late(n) for p in o.pending)),
+        late=frozenset(n for n, o in owners.items() if any(late(n, p) for p in o.pending)),
         burning=frozenset(n for n in of if estimates.get(n, _UNLEARNED).burning),
     )
 
