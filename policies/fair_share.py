@@ -1,6 +1,7 @@
 """Fair share: tenant caps that stand before an overload, and max-min under one.
 
-    standing:   cap = max( guarantee, peak · p99 of its own use, what it uses now + 0.6 · what is spare )
+    standing:   cap = max( guarantee, peak · p99 of its own use, what it uses now · growth + 0.6 · what is spare )
+                growth = ahead / demand,   spare = S - ahead,   ahead = min( S, max( demand, forecast's upper end ) )
     shortfall:  cap = min( standing, max( guarantee, weight · L + unused ) ),    unused = max( 0, weight · L - demand )
                 L from  Σ min( demand, max( guarantee, weight · L ) ) = S
                 S = max( what the pool carries at rho* less demand without a tenant, demand of tenants - left )
@@ -8,14 +9,16 @@
 Demand is in replica-equivalents, a cap in tokens/s: one of the former is ``Estimate.unit_tokens`` of the latter. A
 standing cap is there when the flood begins: a tenant alone cannot take more at once than most of what is spare, or
 twice what it takes on its busiest days. The rest is for the others' fluctuations, and who still grows gets most of it
-at the next tick.
+at the next tick. What the forecast expects of all is spare for nobody alone: where it expects more than is carried, the
+caps stand at what is carried before the overload is there. A guarantee above all that the pool carries can not be kept,
+and would stand for no limit at all; of it stands what its tenant uses and what is spare.
 
 Under shortfall (``Brief.left``) the water level L divides what is carried (``policies.maxmin``): who asks for less than
 its part is not capped below it, and what it leaves goes to the others. Its own cap is higher by as much, because demand
 is a mean over a window and the next minute may be above it. Guarantees come first; they are cut, in proportion, only
 when those who ask for them are promised more than there is. Demand without a tenant has a part like a tenant of weight
-1, and nobody can cap it. No cap is below a small part of the pool, whatever is asked: a starved tenant would be worse
-than an overload by as little.
+1, and nobody can cap it. No cap is below a small part of the pool, by weight or as one of so many, whichever is more: a
+starved tenant would be worse than an overload by as little. Where guarantees are cut, that part is taken off first.
 
 Where classes are told apart, a gate refuses those that may be shed first, and caps leave that to it
 (``policies.shield``): the level is that of the demand that may not be shed and of what was promised. Who asks for no
@@ -23,9 +26,10 @@ more than it may count on is shielded. While nobody is, caps let through ``over`
 then no more than a rough division of what the gate decides by class, and what they refuse too much is lost.
 
 AIMD trim of the level: at most ``trim`` either way, one cut per ``pause`` while requests wait longer than the target,
-and back additively, only while somebody uses its cap and nobody is shielded. It moves no guarantee, and relieves no
-more than is left. A second one, `press`, may: if a shielded tenant is refused while others are above what they may
-count on, the pool carries less than the model says. The level then falls by ``trim`` at once and comes back additively.
+and back additively, only while somebody uses its cap and nobody is shielded. It moves no guarantee that can be kept,
+and relieves no more than is left; guarantees that are cut follow it, because a queue is proof that there is less still.
+A second one, `press`, relieves more, too: if a shielded tenant is refused while others are above what they may count
+on, the pool carries less than the model says. The level then falls by ``trim`` at once and comes back additively.
 
 The p99 of a use is tracked by one number (frugal streaming): per second it rises by 0.99 of an e-fold per ``memory``
 while the use is above, and falls by 0.01 while it is below, so that it is above for 1 % of the time. A flood of minutes
@@ -47,7 +51,7 @@ from controller.core.slo import Objective
 from controller.core.tenancy import TenantRules
 from controller.core.why import Why
 from policies.maxmin import Flow, used, water_level
-from policies.shield import NOBODY, broken, counted_on, part_of, sheddable, shielded, weight_of
+from policies.shield import NOBODY, broken, counted_on, floor_of, part_of, sheddable, shielded, weight_of
 
 QUANTILE = 0.99
 GAP = 120.0  # seconds; of a longer silence nobody knows what was used
@@ -70,8 +74,9 @@ _UNSEEN = Use(0.0)
 @dataclass(frozen=True, slots=True)
 class _Case:
     """What one tick comes down to. Numbers in tokens/s; `short` that relief is wanted, `sure` that the numbers may
-    justify relaxing, `level` the water level, infinite without a shortfall, `cut` the factor on guarantees; `doubted`
-    tenants whose own reading is no evidence."""
+    justify relaxing, `level` the water level, infinite without a shortfall, `cut` the factor on guarantees; `growth`
+    the factor by which demand is expected to grow, as far as there is room; `doubted` tenants whose own reading is no
+    evidence."""
 
     demands: Mapping[str, float]
     supply: float
@@ -81,7 +86,13 @@ class _Case:
     level: float
     cut: float
     weights: float
+    growth: float
     doubted: Set[str]
+
+    def stands(self, guarantee: float, demand: float) -> float:
+        """What stands of a guarantee beforehand: all of it, unless it is more than the whole pool. Then what is there
+        now, because a limit that nobody can reach limits nothing, and a flood fills the queue before it is seen."""
+        return guarantee if guarantee <= self.supply else min(guarantee, demand + self.spare)
 
 
 class FairShare:
@@ -207,35 +218,41 @@ class FairShare:
         asked = math.fsum(demands.values())
         other = max(0.0, (total or 0.0) * unit - asked)
         weights = math.fsum(weight_of(view.tenants.get(t.member, NOBODY)) for t in view.targets)
+        least = self.config.least * supply
         level, cut = math.inf, 1.0
         if brief.left > TINY:
             # The pool's own level is trimmed by what is measured. By the model no more is relieved than is left; a
             # shielded tenant that is refused is proof that the model is wrong.
-            floors = {name: self._floor(view.tenants.get(name, NOBODY), weights, supply) for name in demands}
+            floors = {
+                name: floor_of(view.tenants.get(name, NOBODY), weights, len(view.targets), least) for name in demands
+            }
             firm = 1.0 - (sheddable(view, brief) if self._gated(view) else 0.0)
             over = 1.0 + self.config.over if firm < 1.0 and not shielding else 1.0
             flows = {name: max(firm * d, min(d, owed[name])) for name, d in demands.items()}
             by_pool = _level(view, flows, floors, supply * over, other * firm)
             by_left = _level(view, flows, floors, max(0.0, asked - brief.left * unit) * over, 0.0)
             cut, level = max((by_pool[0], by_pool[1] * state.trim), by_left)
+            if cut < 1.0:  # what is cut is no promise any more that a queue must be kept up for
+                cut *= min(state.trim, 1.0)
             level *= state.press if shielding else 1.0
+        now = max((total or 0.0) * unit, asked)
+        coming = min(max(now, (_number(brief.balance.ahead, 0.0) or 0.0) * unit), max(now, supply))
+        free = not late and total is not None
         return _Case(
             demands=demands,
             supply=supply,
-            spare=0.0 if late or total is None else max(0.0, supply - max(total * unit, asked)),
+            spare=max(0.0, supply - coming) if free else 0.0,
             short=brief.left > TINY,
             sure=view.estimate.trusted and total is not None,
             level=level,
             cut=cut,
             weights=weights,
+            growth=coming / now if free and now > 0 else 1.0,
             doubted=doubted,
         )
 
     def _gated(self, view: View) -> bool:
         return self.config.gate == "always" or (self.config.gate == "auto" and Lever.ADMISSION in view.acting)
-
-    def _floor(self, rules: TenantRules, weights: float, supply: float) -> float:
-        return self.config.least * part_of(rules, weights, supply)
 
     # --- one tenant --------------------------------------------------------------------------------------------------
 
@@ -248,11 +265,12 @@ class FairShare:
             return Proposal(target, Ask.AT_MOST, current, "fair_share", Why.MISSING)
         use = state.uses.get(name, _UNSEEN)
         weighted = part_of(rules, case.weights, case.supply)
-        standing = self._standing(rules, use, demand, current, weighted, case.spare)
-        wish, why = standing, Why.STANDING_CAP
+        floor = floor_of(rules, case.weights, len(view.targets), self.config.least * case.supply)
+        standing = self._standing(rules, use, demand, current, weighted, floor, case)
+        wish, why = standing, Why.STANDING_CAP if standing >= rules.guarantee else Why.GUARANTEE_INFEASIBLE
         # Who asks for less than is left of its guarantee makes nothing infeasible, and its next minute may be above.
         promised = rules.guarantee * (case.cut if demand > rules.guarantee * case.cut else 1.0)
-        own = max(promised, self.config.least * weighted)
+        own = max(promised, floor)
         part = weight_of(rules) * case.level
         fair = max(own, part + max(0.0, part - demand))
         if fair < standing:
@@ -272,13 +290,14 @@ class FairShare:
         return Proposal(target, Ask.SET, wish, "fair_share", why, evidence)
 
     def _standing(
-        self, rules: TenantRules, use: Use, demand: float, current: float, part: float, spare: float
+        self, rules: TenantRules, use: Use, demand: float, current: float, part: float, floor: float, case: _Case
     ) -> float:  # fmt: skip
         """The cap without a shortfall; `part` is its weighted part of the pool."""
         config = self.config
         known = config.peak * use.p99 if use.seen >= config.newcomer else max(config.peak * use.p99, part)
-        cap = max(rules.guarantee, known, demand + config.spare * spare, config.least * part)
-        if abs(cap - current) <= config.hysteresis * current and current >= max(rules.guarantee, demand):
+        promised = case.stands(rules.guarantee, demand)
+        cap = max(promised, known, demand * case.growth + config.spare * case.spare, floor)
+        if abs(cap - current) <= config.hysteresis * current and current >= max(promised, demand):
             return current
         return cap
 
@@ -347,7 +366,9 @@ def _level(
     rules = {name: view.tenants.get(name, NOBODY) for name in demands}
     promised = [Flow(d, 0.0, rules[name].guarantee) for name, d in demands.items() if rules[name].guarantee > 0]
     if used(promised, 1.0) > supply:
-        return min(water_level(promised, supply), 1.0), 0.0
+        # What is kept for those who were promised nothing is not there for the others.
+        kept = math.fsum(min(d, floors[name]) for name, d in demands.items() if not rules[name].guarantee > 0)
+        return min(water_level(promised, max(0.0, supply - kept)), 1.0), 0.0
     flows = [Flow(d, max(rules[name].guarantee, floors[name]), weight_of(rules[name])) for name, d in demands.items()]
     if other > 0:
         flows.append(Flow(other))

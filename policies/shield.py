@@ -1,8 +1,9 @@
 """Shield: whom tenant caps protect, and what of a shortfall is left to the gate behind them.
 
-A tenant is shielded while it asks for no more than it may count on: its guarantee, or its part by weight where nobody
-was promised anything. Nothing of it should be refused while others get more than they may count on, whatever their
-class: a tenant that calls all it sends critical would else push out what others were promised.
+A tenant is shielded while it asks for no more than it may count on: its guarantee (in proportion, where there are more
+than there is), or its part by weight where nobody was promised anything. Nothing of it should be refused while others
+get more than they may count on, whatever their class: a tenant that calls all it sends critical would else push out
+what others were promised.
 
 A gate that refuses sheddable classes first does for all others what caps cannot, which see no classes. So what no
 guarantee covers asks for a part of the supply only as far as it may not be shed:
@@ -20,6 +21,7 @@ from controller.core.ports import Brief, View
 from controller.core.reading import State
 from controller.core.signals import Signal
 from controller.core.tenancy import TenantRules
+from policies.maxmin import Flow, used, water_level
 
 NOBODY = TenantRules()
 BROKEN = 0.02  # share of a tenant's requests whose refusal is no chance
@@ -35,11 +37,20 @@ def part_of(rules: TenantRules, weights: float, supply: float) -> float:
     return supply * weight_of(rules) / weights
 
 
+def floor_of(rules: TenantRules, weights: float, tenants: int, least: float) -> float:
+    """Its part of what is kept lest anybody starves: by weight, or as one of so many where that is more. A weight of a
+    thousandth divides what is left, and is no sentence to nothing."""
+    return max(part_of(rules, weights, least), least / max(tenants, 1))
+
+
 def counted_on(view: View, demands: Mapping[str, float], supply: float) -> dict[str, float]:
-    """What each may count on, tokens/s: what it was promised; where nobody was promised anything, its part."""
+    """What each may count on, tokens/s: what it was promised, in proportion where that is more than there is; where
+    nobody was promised anything, its part."""
     rules = {name: view.tenants.get(name, NOBODY) for name in demands}
     if any(one.guarantee > 0 for one in view.tenants.values()):
-        return {name: one.guarantee for name, one in rules.items()}
+        flows = [Flow(d, 0.0, rules[name].guarantee) for name, d in demands.items() if rules[name].guarantee > 0]
+        cut = water_level(flows, supply) if used(flows, 1.0) > supply else 1.0
+        return {name: one.guarantee * cut for name, one in rules.items()}
     weights = math.fsum(weight_of(view.tenants.get(target.member, NOBODY)) for target in view.targets)
     return {name: part_of(one, weights, supply) for name, one in rules.items()}
 

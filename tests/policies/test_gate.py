@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.model import Ask, Lever, PoolReadings, Proposal, Target, TargetState, Tick
+from controller.core.operating import CONCURRENCY
 from controller.core.ports import Balance, Brief, Estimate, Limits, View
 from controller.core.reading import Reading, State, ok
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
 from controller.run.codec import decode, encode
-from policies.gate import CONCURRENCY, LONGEST_PROMPT, Gate
+from policies.gate import LONGEST_PROMPT, Gate
 from tests.support.cases import NOW, bad, healthy
 
 NO_LIMIT = 1e12

@@ -9,10 +9,11 @@ from controller.core import guards
 from controller.core.case import Case, Common
 from controller.core.guard_state import GuardState, observe
 from controller.core.model import Lever, Target, TargetState, Tick
+from controller.core.operating import CONCURRENCY
 from controller.core.ports import Balance, Brief, Estimate, Limits, View
 from controller.core.reading import ok
 from controller.core.rules import LeverRules
-from policies.gate import CONCURRENCY, Gate
+from policies.gate import Gate
 from tests.support.cases import NOW, healthy
 
 GATE = Target("llm", Lever.ADMISSION, CONCURRENCY)

@@ -139,7 +139,7 @@ GATE = Target("llm", Lever.ADMISSION, "concurrency")
 def gate_at(objectives: tuple[Objective, ...], wait: float, gap: float, ticks: int = 40) -> tuple[Proposal, float]:
     """Where the default law takes a cap of 64 while first tokens are late and tokens come as they do."""
     law, value = Pid(Pid.Config()), 64.0
-    state = law.initial()
+    state, told = law.initial(), Proposal(GATE, Ask.HOLD, value, "", Why.STEADY)
     for i in range(ticks):
         pool = PoolReadings(latencies={Signal.TTFT: {"p95": ok(wait)}, Signal.ITL: {"p95": ok(gap)}})
         seen = View(Tick(i, NOW + 15.0 * i), pool, {GATE: TargetState(value)}, {GATE: Limits(1, 64)}, Estimate())
