@@ -8,6 +8,7 @@ from controller.core.model import Lever, Mode, Target
 from controller.core.ports import Limits
 from controller.core.slo import Objective
 from controller.core.tenancy import ClassRules, TenantRules
+from controller.core.why import Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class LeverRules:
     at which pending capacity is no longer waited for; `every` the seconds between decisions of this lever; `expiry` the
     seconds after which the target itself should drop a value that is not neutral, 0 = never; `group` the largest share
     of the members that may be taken out at once (weight, breaker); `unwoken` that nothing tells demand while no replica
-    runs, so that one must stay."""
+    runs, so that one must stay; `floor` why the least is above the one of the config at this tick, if it is."""
 
     lever: Lever
     policy: str
@@ -59,6 +60,7 @@ class LeverRules:
     expiry: float = 0.0
     group: float = 0.2
     unwoken: bool = False
+    floor: Why | None = None
 
     @cached_property
     def relax_down(self) -> bool:

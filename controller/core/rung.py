@@ -29,6 +29,7 @@ from controller.core.model import (
 from controller.core.movable import UNREAD, moves
 from controller.core.ports import Balance, Brief, Estimate, Policy, View
 from controller.core.rules import PER_REPLICA, LeverRules, PoolRules, neutral
+from controller.core.signals import Signal
 from controller.core.why import Why
 
 _UNGUARDED = GuardState()
@@ -187,12 +188,16 @@ class Rung:
 
 
 def _woken(lever: LeverRules, readings: PoolReadings | None) -> LeverRules:
-    """The rules with a least of one replica, where nothing would tell demand at zero. The config refuses most of it;
-    what a gateway of this version really tells is seen here."""
+    """The rules with a least of one replica, where nothing would tell demand at zero, or where somebody asks. The
+    config refuses most of the former; what a gateway of this version really tells is seen here. The latter no law need
+    see: one that waits for its threshold would leave those who ask a little to be refused for good."""
     if lever.lever is not Lever.REPLICAS or lever.limits.min >= 1:
         return lever
-    unwoken = lever.unwoken or (readings is not None and readings.unheard)
-    return replace(lever, limits=replace(lever.limits, min=1.0), unwoken=True) if unwoken else lever
+    deaf = lever.unwoken or (readings is not None and readings.unheard)
+    asked = readings is not None and any(readings.get(one).usable for one in (Signal.OFFERED_RATE, Signal.QUEUE_DEPTH))
+    if not deaf and not asked:
+        return lever
+    return replace(lever, limits=replace(lever.limits, min=1.0), floor=Why.NOTHING_WAKES if deaf else Why.DEMAND)
 
 
 def bound(decision: Decision, lever: LeverRules) -> Decision:
@@ -220,8 +225,8 @@ def _bounded(
     value, cause = guards.bounds(lever.limits, final, up=lever.lever is Lever.BREAKER)
     if lever.mode == Mode.PROTECT and (value < current) == lever.relax_down and value != current:
         value, cause = current, Why.MODE_PROTECT
-    elif cause is Why.MIN_BOUND and lever.unwoken:
-        cause = Why.NOTHING_WAKES
+    elif cause is Why.MIN_BOUND and lever.floor is not None:
+        cause = lever.floor
     if value == final or cause is None:
         return final, why, steps
     return value, cause, (*steps, Step("bounds", final, value, cause))

@@ -20,11 +20,13 @@ TARGET = Target("big", Lever.REPLICAS)
 RULES = LeverRules(Lever.REPLICAS, "asks", "none", limits=Limits(0.0, 8.0), stabilise=0.0)
 
 
-def decided(have: float, *, unwoken: bool = False, unheard: bool = False, mode: Mode = Mode.AUTO) -> Decision:
+def decided(
+    have: float, *, unwoken: bool = False, unheard: bool = False, mode: Mode = Mode.AUTO, offered: float = 0.0
+) -> Decision:
     """What becomes of a pool without load whose law wants none, by a lever that may go to zero."""
     lever = replace(RULES, unwoken=unwoken, mode=mode)
     rules = FleetRules((PoolRules("big", (), (lever,), (TARGET,)),))
-    quiet = healthy(offered_rate=ok(0.0), running=ok(0.0), kv_usage=ok(0.0))
+    quiet = healthy(offered_rate=ok(offered), running=ok(0.0), kv_usage=ok(0.0))
     readings = replace(quiet, filled_since=NOW - 9e5, unheard=unheard)
     snapshot = Snapshot(Tick(9, NOW, 15.0), {"big": readings}, {TARGET: TargetState(have, have)})
     idle = estimate(0.0, offered=0.0, forecast=0.0, evidence={"serving": have})
@@ -51,6 +53,14 @@ def test_a_pool_at_zero_is_brought_back_in_protect_too() -> None:
     made = decided(0.0, unwoken=True, mode=Mode.PROTECT)
 
     assert (made.final, made.send) == (1.0, True)
+
+
+def test_who_asks_less_than_a_threshold_is_not_refused_for_good() -> None:
+    """A law that wakes at two requests a second leaves a customer with one a minute without any."""
+    made = decided(0.0, offered=0.02)
+
+    assert (made.final, made.why, made.send) == (1.0, Why.DEMAND, True)
+    assert decided(1.0, offered=0.02).final == 1.0
 
 
 def test_a_gateway_that_does_not_answer_for_a_moment_wakes_nobody() -> None:
