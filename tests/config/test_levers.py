@@ -7,6 +7,7 @@ from controller.config import ConfigError, GovernorConfig, json_schema, load, lo
 from controller.config.lever_checks import on_quantum
 from controller.config.levers import DEFAULTS, NO_LIMIT, SETPOINTS
 from controller.config.spell import spell
+from controller.core import operating
 from controller.core.model import Lever, Mode, Target
 from controller.core.rules import PER_REPLICA, RELAX_DOWN, LeverRules, Rate
 from controller.core.tenancy import ClassRules, TenantRules
@@ -141,4 +142,4 @@ def test_the_page_says_which_law_drives_what() -> None:
 def test_no_limit_and_the_names_of_set_points_mean_the_same_everywhere() -> None:
     """A cap that one room takes for none is a cap of a million million tokens in another."""
     assert knobs.UNCAPPED == NO_LIMIT
-    assert {knobs.CONCURRENCY, knobs.LONGEST_PROMPT} == {gate.CONCURRENCY, gate.LONGEST_PROMPT} == set(SETPOINTS)
+    assert {knobs.CONCURRENCY, knobs.LONGEST_PROMPT} == {operating.CONCURRENCY, gate.LONGEST_PROMPT} == set(SETPOINTS)
