@@ -1,7 +1,7 @@
 """Fair share: tenant caps that stand before an overload, and max-min under one.
 
-    standing:   cap = max( guarantee, peak · p99 of its own use, what it uses now · growth + 0.6 · what is spare )
-                growth = ahead / demand,   spare = S - ahead,   ahead = min( S, max( demand, forecast's upper end ) )
+    standing:   cap = max( guarantee, peak · p99 of its own use, what it uses now + m )
+                m = min( 0.6 · what is spare, its part of what all will grow by + 0.6 · what is spare beyond that )
     shortfall:  cap = min( standing, max( guarantee, weight · L + unused ) ),    unused = max( 0, weight · L - demand )
                 L from  Σ min( demand, max( guarantee, weight · L ) ) = S
                 S = max( what the pool carries at rho* less demand without a tenant, demand of tenants - left )
@@ -75,8 +75,8 @@ _UNSEEN = Use(0.0)
 class _Case:
     """What one tick comes down to. Numbers in tokens/s; `short` that relief is wanted, `sure` that the numbers may
     justify relaxing, `level` the water level, infinite without a shortfall, `cut` the factor on guarantees; `growth`
-    the factor by which demand is expected to grow, as far as there is room; `doubted` tenants whose own reading is no
-    evidence."""
+    the factor by which demand is expected to grow, as far as there is room, and `unclaimed` what is spare beyond;
+    `doubted` tenants whose own reading is no evidence."""
 
     demands: Mapping[str, float]
     supply: float
@@ -87,6 +87,7 @@ class _Case:
     cut: float
     weights: float
     growth: float
+    unclaimed: float
     doubted: Set[str]
 
     def stands(self, guarantee: float, demand: float) -> float:
@@ -241,7 +242,8 @@ class FairShare:
         return _Case(
             demands=demands,
             supply=supply,
-            spare=max(0.0, supply - coming) if free else 0.0,
+            spare=max(0.0, supply - now) if free else 0.0,
+            unclaimed=max(0.0, supply - coming) if free else 0.0,
             short=brief.left > TINY,
             sure=view.estimate.trusted and total is not None,
             level=level,
@@ -296,7 +298,8 @@ class FairShare:
         config = self.config
         known = config.peak * use.p99 if use.seen >= config.newcomer else max(config.peak * use.p99, part)
         promised = case.stands(rules.guarantee, demand)
-        cap = max(promised, known, demand * case.growth + config.spare * case.spare, floor)
+        more = min(config.spare * case.spare, demand * (case.growth - 1.0) + config.spare * case.unclaimed)
+        cap = max(promised, known, demand + more, floor)
         if abs(cap - current) <= config.hysteresis * current and current >= max(promised, demand):
             return current
         return cap

@@ -110,6 +110,14 @@ def test_caps_stand_tight_before_an_overload_that_is_forecast() -> None:
     assert over == {"a": 1900.0, "b": 1900.0}  # together all that is carried, and nothing beyond
 
 
+def test_a_forecast_opens_no_cap_further() -> None:
+    """The flood of one tenant was forecast as growth of all, and most of that growth was its own."""
+    with_it, without = ahead({"a": 2.0, "b": 0.2}, 4.0, 3.6), ahead({"a": 2.0, "b": 0.2}, 4.0, 0.0)
+
+    assert with_it["a"] == without["a"] == 2960.0
+    assert with_it["b"] < without["b"]
+
+
 def test_a_forecast_takes_from_nobody_what_it_has() -> None:
     assert ahead({"a": 3.0, "b": 2.0}, 4.0, 9.0) == ahead({"a": 3.0, "b": 2.0}, 4.0, 0.0)
 
