@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.core import group, guards, operating
+from controller.core import group, guards, operating, unavailable
 from controller.core.case import Case, Common
 from controller.core.guard_state import GuardState, changes, observe
 from controller.core.hindsight import Hindsight
@@ -158,7 +158,9 @@ class Rung:
 
     def _guarded(self, target: Target, case: Case, merged: Merged, wish: float) -> tuple[float, _Steps, float]:
         """The value, what made it so if anything did, and what was sought."""
-        asked = (Step(merged.by, case.current, wish, merged.why),)
+        lost = merged.why is Why.CAPACITY_UNAVAILABLE
+        detail = unavailable.words(self.owners[target], merged.evidence, self.snapshot.tick.at) if lost else ""
+        asked = (Step(merged.by, case.current, wish, merged.why, detail),)
         if merged.why == Why.PIN:
             return wish, asked if wish != case.current else (), wish
         if self.lever.lever is Lever.REPLICAS:
@@ -170,7 +172,7 @@ class Rung:
             held = (Step("guard", safe, kept, Why.OPERATING_POINT), *held)
         if safe != wish:
             held = (Step("effect", wish, safe, Why.UNDO), *held)
-        return value, (*asked, *held) if wish != case.current or held else (), sought
+        return value, (*asked, *held) if wish != case.current or held or detail else (), sought
 
     def _at_work(self, target: Target, current: float, wish: float) -> float:
         """The wish, of a cap on requests in flight no lower than what keeps its replicas at work."""

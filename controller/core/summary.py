@@ -30,17 +30,48 @@ def sentence(decisions: Sequence[Decision], short: Sequence[Shortage] = (), *, h
     for decision in decisions:
         if decision.changed:
             up = (decision.final or 0.0) > (decision.current or 0.0)
-            why = decision.steps[0].why if decision.steps else decision.why
-            groups.setdefault((decision.target.pool, decision.target.lever, up, why), []).append(decision)
+            groups.setdefault((decision.target.pool, decision.target.lever, up, _cause(decision, up)), []).append(
+                decision
+            )
     told = list(groups.items())
     parts = [_group(moved, up, why) for (_, _, up, why), moved in told[:_SHOWN]]
     rest = sum(len(moved) for _, moved in told[_SHOWN:])
     if rest:
         parts.append(f"and {rest} more changes" if rest > 1 else "and 1 more change")
+    parts += _absent(decisions)
     parts += _shortages(short)
     if holding:
         parts.append(f"holds: {SENTENCE[Why.FLEET_GUARD]}")
     return "; ".join(parts) if parts else "keeps everything as it is"
+
+
+def _cause(decision: Decision, up: bool) -> Why:
+    """The reason of what moved it most of the way, less what was taken back afterwards; where another pool was to be
+    raised instead, that."""
+    if decision.why is Why.NEXT_BEST:
+        return decision.why
+    ways: list[tuple[Why, float]] = []
+    for step in decision.steps:
+        way = step.after - step.before if up else step.before - step.after
+        if way > 0:
+            ways.append((step.why, way))
+        while way < 0 and ways:
+            why, last = ways.pop()
+            way += last
+            if way > 0:
+                ways.append((why, way))
+    # Of two that moved it as far the later one did, for the first may have been told to stay.
+    return max(reversed(ways), key=lambda one: one[1])[0] if ways else decision.why
+
+
+def _absent(decisions: Sequence[Decision]) -> list[str]:
+    """Which pools wait in vain, for what, and until when no more is asked for."""
+    told = [
+        f"{one.target} gets no more than {one.final:g}: {step.detail}"
+        for one in decisions for step in one.steps if step.why is Why.CAPACITY_UNAVAILABLE and step.detail
+    ]  # fmt: skip
+    more = [f"and {len(told) - _SHOWN} more pools get no more"] if len(told) > _SHOWN else []
+    return told[:_SHOWN] + more
 
 
 def _group(moved: Sequence[Decision], up: bool, why: Why) -> str:
