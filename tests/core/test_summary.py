@@ -50,9 +50,7 @@ def test_a_wish_to_fall_is_no_reason_for_a_raise() -> None:
         Step("joint", 4.0, 5.0, Why.CHEAPEST),
     )  # fmt: skip
 
-    assert said(4.0, steps[0], steps[1]._replace(after=3.0), steps[2]._replace(before=3.0)).endswith(
-        SENTENCE[Why.CHEAPEST]
-    ) or said(4.0, *steps).endswith(SENTENCE[Why.CHEAPEST])
+    assert said(4.0, *steps).endswith(SENTENCE[Why.CHEAPEST])
 
 
 def test_who_asked_is_the_reason_where_a_guard_only_held_a_part() -> None:
@@ -107,7 +105,7 @@ def test_a_person_is_told_what_capacity_lacks_that_does_not_come_and_when_it_is_
     made = waiting(Pending(2, phase, NOW - 2000.0))
 
     for text in (made.summary, reason(made.decisions[0])):
-        assert f"2 {cause}" in text or f"{cause}" in text
+        assert cause in text
         assert "tried again at about" in text
 
 
