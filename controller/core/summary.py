@@ -51,8 +51,10 @@ def _cause(decision: Decision, up: bool) -> Why:
     if decision.why is Why.NEXT_BEST:
         return decision.why
     ways: list[tuple[Why, float]] = []
+    start, sign = decision.current or 0.0, 1.0 if up else -1.0
     for step in decision.steps:
-        way = step.after - step.before if up else step.before - step.after
+        # The way back from the other side to where it is moved nothing.
+        way = max(0.0, sign * (step.after - start)) - max(0.0, sign * (step.before - start))
         if way > 0:
             ways.append((step.why, way))
         while way < 0 and ways:
