@@ -353,19 +353,26 @@ def _failing() -> list[Case]:
 
 
 def levers() -> Case:
-    """A crowd in which every lever has something to move: three tenants, a smaller model with room, consent."""
+    """A crowd in which every lever has something to move: three tenants, a smaller model with room, consent, a replica
+    that turns slow and one that answers errors, and a gate that was set for batches twice as large."""
     shape = {"kind": "flash", "at": f"{FLASH_AT}m", "rise": "2m", "hold": "8m", "fall": "2m", "factor": 3}
     tenants = [{"name": "acme", "share": 3}, {"name": "birch", "share": 2}, {"name": "cedar", "share": 1}]
     route = {"pool": "small", "share": 0.0, "classes": ["*"], "tenants": ["*"]}
     pools = {
-        CHAT: pool(9, knobs=gate(downgrade=[route])),
+        CHAT: pool(9, knobs=gate(downgrade=[route], concurrency={"per_slot": 2.0})),
         "small": pool(2, engine=engine(4.0), gpus=1, model_name="small"),
     }
     traffic = {CHAT: [web(5.2, [shape], tenants=tenants)], "small": [web(1.5, name="own")]}
+    faults = [
+        {"kind": "straggler", "at": "13m", "pool": CHAT, "replica": 0, "factor": 3, "duration": "8m"},
+        {"kind": "errors", "at": "16m", "pool": CHAT, "replica": 1, "duration": "3m"},
+    ]
     return Case(
         "levers", f"Flash {TIMES}3 with all levers",
-        "A crowd of three times the usual requests, of three tenants, who consent to a smaller model with some room.",
-        scenario(28, pools, traffic, events=[("flash", FLASH_AT, FLASH_END)]), OWN,
+        "A crowd of three times the usual requests, of three tenants, who consent to a smaller model with some room;"
+        " meanwhile one replica is three times as slow and another answers errors, and the gate lets in twice what the"
+        " batches hold.",
+        scenario(28, pools, traffic, events=[("flash", FLASH_AT, FLASH_END)], disturbances=faults), OWN,
         tenants={"acme": 12_000, "birch": 8000, "cedar": 4000}, baseline="levers",
     )  # fmt: skip
 

@@ -144,6 +144,7 @@ def key(case: Case, task: Task) -> str:
     known = {
         "document": document(case, task), "contender": task.contender, "seed": task.seed, "floor": case.floor,
         "mark": None if task.mark is None else asdict(task.mark), "code": version(rooms),
+        "ladder": contenders.levers() if task.contender == GOVERNOR else (),  # JSON forgets the order of keys
         "trace": _trace(case),
     }  # fmt: skip
     return digest(known)
