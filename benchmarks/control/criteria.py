@@ -5,7 +5,7 @@ A criterion whose cases were not run is not met and not failed: it says what is 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.control.cases import DIRECT_AT, ERRORS, OUTAGES, TIMES
 from benchmarks.control.measures import (
@@ -60,7 +60,7 @@ def verdicts(results: Results) -> list[Verdict]:
     elsewhere = "not part of this bench"
     return [
         *found,
-        Verdict("8", "the same ranking on a second plant", elsewhere, None),
+        Verdict("8", "the same ranking on a second plant", f"{elsewhere}: [second-plant.md](second-plant.md)", None),
         Verdict("9", "1,000 pools decided within 1 s", f"{elsewhere}: [performance.md](performance.md)", None),
     ]
 
@@ -171,13 +171,24 @@ def _errors(results: Results) -> Iterator[Verdict]:
         yield _costs(text, {f"{TIMES}{error:g}": cost for error, cost in costs.items()}, 0.01)
     wrong = _cost(results, "structure-wrong", "structure-known", whole)
     yield _costs("a model of the wrong structure costs at most 3 points", {"": wrong}, 0.03)
-    cold = _cost(results, "flash-3-cold-420", "flash-3-cold-60", (inside("flash"),))
-    yield _costs("a cold start of 420 s in place of 60 s costs at most 3 points inside the flash", {"": cold}, 0.03)
+    yield _cold(results)
     found = None if "diurnal" not in results else average(runs(results["diurnal"]), lambda one: one.reversals_per_hour)
     text = "diurnal: at most 5 reversals/h"
     yield Verdict(
         "3", text, "was not run" if found is None else f"{found:.1f}/h", None if found is None else found <= 5
     )
+
+
+def _cold(results: Results) -> Verdict:
+    """Beside it the arithmetic floor of both: a fleet that comes when the crowd is gone again helps nobody."""
+    short, long = "flash-3-cold-60", "flash-3-cold-420"
+    asked = "a cold start of 420 s in place of 60 s costs at most 3 points inside the flash"
+    found = _costs(asked, {"": _cost(results, long, short, (inside("flash"),))}, 0.03)
+    floors = [average(runs(results[name]), lambda one: one.floor) for name in (short, long) if name in results]
+    if found.met is None or None in floors:
+        return found
+    told = " to ".join(f"{floor:.1%}" for floor in floors if floor is not None)
+    return replace(found, measured=f"{found.measured}; what must be shed whatever is done rises from {told}")
 
 
 def _costs(asked: str, costs: Mapping[str, float | None], most: float) -> Verdict:

@@ -183,6 +183,17 @@ def test_replicas_that_fall_while_nothing_is_seen_are_told() -> None:
     assert blind((1200.0, "replicas"))[1] is False
 
 
+def test_a_long_cold_start_is_told_beside_what_arithmetic_leaves() -> None:
+    def flash(cold: int, critical: float, floor: float) -> Result:
+        some = [outcome(events={"flash": within(critical)}, floor=floor)] * 5
+        return made(f"flash-3-cold-{cold}", {"governor": some})
+
+    late = told([flash(60, 0.97, 0.01), flash(420, 0.82, 0.2)], "cold start of 420 s")
+    assert late == ("15.00 points; what must be shed whatever is done rises from 1.0% to 20.0%", False)
+    assert told([flash(60, 0.97, 0.01), flash(420, 0.95, 0.02)], "cold start of 420 s")[1] is True
+    assert told([flash(60, 0.97, 0.01)], "cold start of 420 s") == ("was not run", None)
+
+
 def test_a_lever_that_does_harm_is_told() -> None:
     def scored(inside: float) -> list[Outcome]:
         return [outcome(inside, events={"flash": within(inside)})] * 5
