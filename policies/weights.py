@@ -9,6 +9,13 @@ times as much, so g falls with it and the loop gain stays below a half. A new re
 `slow_start`; the weight is the lower of the two factors, never their product. A weight moves by `slew` of a full share
 a tick at most.
 
+A member may be a zone: a region, a cluster, a GPU type. Its capacity is that of its replicas, each by its own slow
+start, and its pace the mean of theirs, so that it gets its share by size and by speed:
+
+    w    = sum of (capacity * slow start) * mean of e^(-g * ln(pace * capacity / median))  /  shares
+
+There `capacity` is also how fast a replica is expected to be, and only what departs from it counts as pace.
+
 A move that costs cache hits (the pool's hit rate falls beyond its noise after it, with the same replicas) is undone
 once, and the weights rest for `rest`. Behind a router that balances load itself weights stay at 1, because the two
 would pull at the same rope. A replica whose data is missing keeps its weight. Which replica Kubernetes will take away
@@ -22,6 +29,7 @@ from statistics import median
 from typing import NamedTuple
 
 from controller.core.estimate import READS
+from controller.core.members import stands_for
 from controller.core.model import Ask, Lever, Proposal, Target
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, View
@@ -63,7 +71,7 @@ class Move:
 
 
 class Weights:
-    """Weights of the replicas of a pool."""
+    """Weights of the replicas of a pool, or of its zones."""
 
     levers = (Lever.WEIGHT,)
     reads = READS | {Signal.TPOT}
@@ -80,6 +88,9 @@ class Weights:
         capacity: dict[str, float] = param(
             "capacity of the replicas by role, else by zone, relative to each other; 1 where it is not named", {}
         )
+        shares: dict[str, float] = param(
+            "what the router gives each member at weight 1, relative to each other; 1 where it is not named", {}
+        )
         dead_band: float = param("|ln(pace / median)| below which nothing moves", 0.1, ge=0, le=1)
         smooth: float = param("smoothing of the pace", 60.0, unit=Unit.DURATION, ge=0)
         slew: float = param("largest change of a weight in one tick, of a full share", 0.2, gt=0, le=1)
@@ -91,9 +102,9 @@ class Weights:
 
     @dataclass(frozen=True, slots=True)
     class State:
-        """`members` by name; `at` the last tick; `hit` and `noise` mean and mean deviation of the pool's hit rate, with
-        the same members `since` then; the weights when the last judgement ended are the `anchor`, and the `move` away
-        from them is judged; `resting` until when. Unix seconds."""
+        """`members`, replicas by name; `at` the last tick; `hit` and `noise` mean and mean deviation of the pool's hit
+        rate, with the same members `since` then; the weights when the last judgement ended are the `anchor`, and the
+        `move` away from them is judged; `resting` until when. Unix seconds."""
 
         members: Mapping[str, Member] = field(default_factory=dict)
         at: float | None = None
@@ -107,9 +118,10 @@ class Weights:
     def __init__(self, config: "Weights.Config") -> None:
         if config.router not in ROUTERS:
             raise ValueError(f"router: unknown router {config.router!r}; write one of {', '.join(ROUTERS)}")
-        for name, value in sorted(config.capacity.items()):
-            if not 0 < value < math.inf:
-                raise ValueError(f"capacity: {name} has {value:g}; write a number above 0")
+        for key, table in (("capacity", config.capacity), ("shares", config.shares)):
+            for name, value in sorted(table.items()):
+                if not 0 < value < math.inf:
+                    raise ValueError(f"{key}: {name} has {value:g}; write a number above 0")
         self.config = config
 
     def initial(self) -> "Weights.State":
@@ -121,10 +133,13 @@ class Weights:
         """SET the weight of each replica; AT_MOST what it has where its pace or the load is not known."""
         current = {t.member: owner.accepted for t, owner in sorted(view.targets.items()) if owner.accepted is not None}
         targets = {t.member: t for t in view.targets}
+        parts = {name: stands_for(view.pool, name) or (name,) for name in sorted(targets)}
+        zoned = any(_zoned(name, own) for name, own in parts.items())
         if self.config.router == "load_aware" or len(targets) < 2:
             why = Why.ROUTER_BALANCES if self.config.router == "load_aware" else Why.STEADY
-            return tuple(Proposal(targets[n], Ask.SET, 1.0, "weights", why) for n in current), self.State()
-        state = self._learn(view, targets, state)
+            alone = self._learn(view, parts, state) if zoned else self.State()  # who comes later is new
+            return tuple(Proposal(targets[n], Ask.SET, 1.0, "weights", why) for n in current), alone
+        state = self._learn(view, parts, state)
         state, undo = self._cost(view, current, state)
         if undo is not None:
             back = [
@@ -132,11 +147,11 @@ class Weights:
             ]
             return tuple(back), state
         gain = self._gain(view, brief)
-        wishes = self._wishes(view, state, gain) if view.tick.at >= state.resting else {}
+        wishes = self._wishes(view, state, gain, parts) if view.tick.at >= state.resting else {}
         # In a fleet that has just begun nobody is new.
         oldest = max(*(self._ramp(member, view.tick.at) for member in state.members.values()), self.config.floor)
         proposals = [
-            self._one(targets[name], weight, wishes.get(name), gain, view, state, oldest)
+            self._one(targets[name], weight, wishes.get(name), gain, view, state, oldest, parts[name])
             for name, weight in current.items()
         ]
         return tuple(proposals), self._moving(view.tick.at, current, proposals, state)
@@ -145,36 +160,59 @@ class Weights:
 
     def _one(
         self, target: Target, weight: float, wish: float | None, gain: float, view: View, state: "Weights.State",
-        oldest: float,
+        oldest: float, parts: Sequence[str],
     ) -> Proposal:  # fmt: skip
-        member = state.members[target.member]
-        ramp = self._ramp(member, view.tick.at) / oldest
+        members = [state.members[one] for one in parts]
+        known = [one.pace for one in members if one.pace is not None]
+        ramp = max(self._ramp(one, view.tick.at) for one in members) / oldest
         evidence = {"ramp": ramp, "gain": gain}
-        if member.pace is not None:
-            evidence = {"pace": math.exp(member.pace), **evidence}
+        if known:
+            evidence = {"pace": math.exp(math.fsum(known) / len(known)), **evidence}
         if wish is not None:
             evidence["share"] = wish
-        if ramp < 1.0 and (wish is None or ramp <= wish):
-            # It has no share yet that could be cut too fast.
-            return Proposal(target, Ask.SET, _round(max(ramp, self.config.floor)), "weights", Why.SLOW_START, evidence)
+        if ramp < 1.0 and (wish is None or ramp <= wish or _zoned(target.member, parts)):
+            # It has no share yet that could be cut too fast. A zone's is what its size is worth, at most.
+            value = max(ramp if wish is None else min(ramp, wish), self.config.floor)
+            return Proposal(target, Ask.SET, _round(value), "weights", Why.SLOW_START, evidence)
         if wish is None:
             why = Why.HIT_RATE_LOST if view.tick.at < state.resting else Why.MISSING
             return Proposal(target, Ask.AT_MOST, weight, "weights", why, evidence)
         slew = self.config.slew
-        rests = abs(wish - weight) < STEP and wish < 1.0
+        step = STEP * min(wish, 1.0) if _zoned(target.member, parts) else STEP  # a small zone has small shares
+        rests = abs(wish - weight) < step and wish < 1.0
         value = weight if rests else _round(min(max(wish, weight - slew), weight + slew))
         return Proposal(target, Ask.SET, value, "weights", Why.STEADY if value == weight else Why.PACE, evidence)
 
-    def _wishes(self, view: View, state: "Weights.State", gain: float) -> dict[str, float]:
-        """The weight of every replica whose pace is known, the largest 1."""
-        raw = {}
-        for name, member in sorted(state.members.items()):
-            if member.pace is None or not self._told(view, name):
+    def _wishes(
+        self, view: View, state: "Weights.State", gain: float, parts: Mapping[str, Sequence[str]]
+    ) -> dict[str, float]:
+        """The weight of every replica whose pace is known, and of every zone where that of half of its replicas is;
+        the largest 1."""
+        raw, known = {}, set[str]()
+        for name, own in parts.items():
+            members = {one: state.members[one] for one in own}
+            paces = [
+                member.pace for one, member in members.items() if member.pace is not None and self._told(view, one)
+            ]
+            unknown = not paces or 2 * len(paces) < len(own)
+            if unknown and not _zoned(name, own):
                 continue
-            off = math.copysign(max(abs(member.pace) - self.config.dead_band, 0.0), member.pace)
-            raw[name] = self._capacity(view, name) * math.exp(-gain * off)
+            # A zone that nothing tells the pace of still has its size, else those that are known would get all.
+            speeds = [1.0] if unknown else [math.exp(-gain * self._beyond(pace)) for pace in paces]
+            speed = math.fsum(speeds) / len(speeds)
+            size = math.fsum(
+                self._capacity(view, one) * (self._ramp(member, view.tick.at) if _zoned(name, own) else 1.0)
+                for one, member in members.items()
+            )
+            raw[name] = size * speed / self.config.shares.get(name, 1.0)
+            if not unknown:
+                known.add(name)
         largest = max(raw.values(), default=1.0)
-        return {name: max(value / largest, self.config.floor) for name, value in raw.items()}
+        return {name: max(value / largest, self.config.floor) for name, value in raw.items() if name in known}
+
+    def _beyond(self, pace: float) -> float:
+        """The logarithm of a pace without the dead band."""
+        return math.copysign(max(abs(pace) - self.config.dead_band, 0.0), pace)
 
     def _told(self, view: View, name: str) -> bool:
         scope = view.pool.replicas.get(name)
@@ -204,13 +242,13 @@ class Weights:
 
     # --- what is learned ---------------------------------------------------------------------------------------------
 
-    def _learn(self, view: View, names: Mapping[str, Target], state: "Weights.State") -> "Weights.State":
+    def _learn(self, view: View, parts: Mapping[str, Sequence[str]], state: "Weights.State") -> "Weights.State":
         """Members as they are now, their paces, and the hit rate."""
         now, first = view.tick.at, state.at is None
         gone = now - state.at if state.at is not None else 0.0
-        seen = self._ratios(view)
+        seen = self._ratios(view, zoned=any(_zoned(name, own) for name, own in parts.items()))
         members = {}
-        for name in sorted(names):
+        for name in sorted({one for own in parts.values() for one in own}):
             # A process starts well before it serves, so that what it tells of its start is for want of better.
             member = state.members.get(name) or self._met(view.pool.started.get(name), first=first, now=now)
             if name in seen:
@@ -237,16 +275,17 @@ class Weights:
         old = started is not None and started < now - OLD * max(self.config.slow_start, 1.0)
         return Member(started if first or old else now)
 
-    def _ratios(self, view: View) -> dict[str, float]:
-        """ln(pace / median) of the replicas that can be compared."""
+    def _ratios(self, view: View, *, zoned: bool) -> dict[str, float]:
+        """ln(pace / median) of the replicas that can be compared; between zones, against what their capacity says."""
         found = {name: one for name, one in paces(view).items() if one.enough}
         if not known(view) and found:
             usual = median(one.batch for one in found.values())
             found = {n: one for n, one in found.items() if abs(one.batch - usual) <= SIMILAR * max(one.batch, usual)}
         if len(found) < 2:
             return {}
-        middle = median(one.own for one in found.values())
-        return {name: math.log(one.own / middle) for name, one in found.items()}
+        own = {name: one.own * (self._capacity(view, name) if zoned else 1.0) for name, one in found.items()}
+        middle = median(own.values())
+        return {name: math.log(value / middle) for name, value in own.items()}
 
     def _moving(
         self, now: float, current: Mapping[str, float], proposals: Sequence[Proposal], state: "Weights.State"
@@ -272,6 +311,11 @@ class Weights:
         if hit >= move.hit - max(LEAST_NOISE, NOISE * move.noise):
             return state, None
         return replace(state, resting=now + self.config.rest), move.before
+
+
+def _zoned(name: str, parts: Sequence[str]) -> bool:
+    """Whether a member is a zone, and no replica."""
+    return tuple(parts) != (name,)
 
 
 def _round(value: float) -> float:

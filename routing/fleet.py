@@ -3,8 +3,12 @@
     weight = min( the knob's or its own, slow start, breaker )
 
 The least and not the product: a replica that is halved for two reasons is not twice as bad.
+
+A knob may name a zone. Then each zone gets traffic by its weight, 1 where it is not named, however many replicas it has
+in service, as where every zone is one address behind the gateway.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from math import inf
 
@@ -121,13 +125,24 @@ class Fleet:
 
     def _weigh(self, now: float) -> None:
         self._list = list(self.replicas.values())
+        zones = self._by_zone()
         for name, replica in self.replicas.items():
-            base = self._knobs.weights.get(name, self._own[name])
+            base = min(self._knobs.weights.get(name, self._own[name]), zones.get(replica.ability.zone, 1.0))
             replica.weight = min(base, self._slow_start.factor(name, now), self.breaker.factor(name))
         self.cap.set(self._knobs.concurrency, self._list)
         self.prefilling = sum(_open(one) and one.ability.role != "decode" for one in self._list)
         self.generation += 1
         self._schedule()
+
+    def _by_zone(self) -> dict[str, float]:
+        """The weight of a replica of each zone, the largest 1; none where no knob names a zone."""
+        counts = Counter(one.ability.zone for one in self._list if one.ability.zone and not one.draining)
+        weights = self._knobs.weights
+        if not any(zone in weights and zone not in self.replicas for zone in counts):
+            return {}
+        parts = {zone: weights.get(zone, 1.0) / count for zone, count in counts.items()}
+        largest = max(parts.values())
+        return {zone: part / largest for zone, part in parts.items()} if largest > 0 else parts
 
     def _schedule(self) -> None:
         self.next_at = min(self._slow_start.next_at, self.breaker.next_at)

@@ -243,7 +243,8 @@ class Knobs:
     breaker: Breaker = field(default_factory=Breaker, metadata=_said("when a replica is taken out of rotation"))
     retries: Retries = field(default_factory=Retries, metadata=_said("what is tried again"))
     weights: Mapping[str, float] = field(
-        default_factory=dict, metadata=_said("weights of replicas by name; the others keep their own", ge=0)
+        default_factory=dict,
+        metadata=_said("weights of replicas, or of zones, by name; the others keep their own", ge=0),
     )
     slow_start: float = _knob("time in which a new replica comes to its weight; 0 is at once", 0.0, unit=SECONDS, ge=0)
     strategy: str = _knob("routing strategy by name; empty keeps the one that is there", "")

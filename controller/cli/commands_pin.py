@@ -21,7 +21,7 @@ from controller.config import GovernorConfig, LeverConfig, load
 from controller.config.lever_checks import on_quantum
 from controller.config.report import nearest
 from controller.core.errors import InputError
-from controller.core.model import Decision, Lever, Mode, Pin, Target
+from controller.core.model import Decision, Lever, Mode, Pin, PoolReadings, Target
 from controller.core.rules import PER_REPLICA
 from controller.explain import clock, number
 from controller.rehearse.lines import write_line
@@ -64,9 +64,11 @@ def pin(
     if not wanted.reason:
         raise InputError('--reason: is missing; write why, for example --reason "launch day"')
     newest = _newest(Path(settings.ledger.path)) if chosen.lever in PER_REPLICA else None
-    _member(chosen, newest)
+    _member(chosen, lever, newest)
     with pins.edit(_file(settings)) as entries:
-        _one_left(chosen, wanted, {t: entry.pin for t, entry in entries.items() if entry.pin.until > now}, newest)
+        _one_left(
+            chosen, lever, wanted, {t: entry.pin for t, entry in entries.items() if entry.pin.until > now}, newest
+        )
         before = entries.get(chosen)
         entries[chosen] = pins.Entry(wanted, now)
     said = f"{chosen} pinned at {number(wanted.value)} until {clock(wanted.until, date=True)} UTC: {wanted.reason}"
@@ -143,9 +145,9 @@ def _state(config: GovernorConfig, target: Target, one: Pin, now: float, newest:
     if target.lever not in PER_REPLICA and target.member not in assembly.members(target.lever, lever, pool):
         return "no such target"
     readings = newest.snapshot.pools.get(target.pool) if newest is not None else None
-    seen = readings.replicas if readings is not None and target.lever in PER_REPLICA else {}
+    seen = _seen(readings, lever) if readings is not None and target.lever in PER_REPLICA else ()
     if seen and target.member not in seen:
-        return "no such replica is seen"
+        return f"no such {lever.by} is seen"
     if lever.mode in (Mode.OFF, Mode.OBSERVE):
         return "not sent"
     made = _decided(newest, target, one)
@@ -204,25 +206,32 @@ def _target(config: GovernorConfig, text: str) -> tuple[Target, LeverConfig]:
     return target, lever
 
 
-def _member(target: Target, newest: Record | None) -> None:
+def _seen(readings: PoolReadings, lever: LeverConfig) -> tuple[str, ...]:
+    """Names of the replicas, or zones, that were seen, sorted."""
+    if lever.by == "zone":
+        return tuple(sorted({zone for name, zone in readings.zones.items() if name in readings.replicas}))
+    return tuple(sorted(readings.replicas))
+
+
+def _member(target: Target, lever: LeverConfig, newest: Record | None) -> None:
     """Replicas are not in the config; the newest record of the ledger knows those that were seen. Raises InputError."""
     if target.lever not in PER_REPLICA:
         return
     readings = newest.snapshot.pools.get(target.pool) if newest is not None else None
     if readings is None or not readings.replicas:
         warn(f"{target}: no replica of {target.pool} is in the ledger, so nobody can tell whether there is this one")
-    elif target.member not in readings.replicas:
-        raise InputError(f"{target}: no such replica is seen; {nearest(target.member, sorted(readings.replicas))}")
+    elif target.member not in _seen(readings, lever):
+        raise InputError(f"{target}: no such {lever.by} is seen; {nearest(target.member, _seen(readings, lever))}")
 
 
-def _one_left(target: Target, wanted: Pin, others: Mapping[Target, Pin], newest: Record | None) -> None:
+def _one_left(
+    target: Target, lever: LeverConfig, wanted: Pin, others: Mapping[Target, Pin], newest: Record | None
+) -> None:
     """Of a pool's replicas one at least must get requests. Raises InputError."""
     readings = newest.snapshot.pools.get(target.pool) if newest is not None else None
     if target.lever not in PER_REPLICA or wanted.value > 0 or newest is None or readings is None:
         return
-    rest = {
-        name: Target(target.pool, target.lever, name) for name in sorted(readings.replicas) if name != target.member
-    }
+    rest = {name: Target(target.pool, target.lever, name) for name in _seen(readings, lever) if name != target.member}
     pinned = [name for name, one in rest.items() if one in others and others[one].value <= 0]
     out = [name for name, one in rest.items() if name not in pinned and _accepted(newest, one) <= 0]
     if len(pinned) + len(out) < len(rest):

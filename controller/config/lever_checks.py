@@ -40,9 +40,21 @@ def check_lever(config: GovernorConfig, pool_at: Path, lever: Lever, settings: L
         yield from _caps(pool_at, pool, settings)
     if lever is Lever.DOWNGRADE:
         yield from _receivers(config, pool_at, pool, settings)
+    if lever is Lever.WEIGHT:
+        yield from _zones(pool_at, pool, settings)
     if lever in PER_REPLICA and not pool.labels.replica:
         yield Finding(
             at, "no label tells the replicas apart", "write labels: {replica: pod}", ((*pool_at, "labels", "replica"),)
+        )
+
+
+def _zones(pool_at: Path, pool: PoolConfig, settings: LeverConfig) -> Iterator[Finding]:
+    if settings.by == "zone" and not pool.labels.zone:
+        yield Finding(
+            (*pool_at, "levers", Lever.WEIGHT.value, "by"),
+            "no label tells the zones apart",
+            "write labels: {zone: <label>} in the pool: of a region, a cluster or a GPU type",
+            ((*pool_at, "labels"),),
         )
 
 
@@ -235,6 +247,7 @@ def _means_nothing(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Fi
         ("receivers", (Lever.DOWNGRADE,), bool(settings.receivers)),
         ("setpoints", (Lever.ADMISSION,), settings.setpoints != SETPOINTS),
         ("group", tuple(sorted(PER_REPLICA)), settings.group != DEFAULTS[lever].group),
+        ("by", (Lever.WEIGHT,), settings.by != "replica"),
         ("expiry", tuple(one for one in Lever if one is not Lever.REPLICAS), settings.expiry > 0),
     ):
         if written and lever not in owners:

@@ -117,7 +117,7 @@ class LabelsConfig(Model):
     tenant: Label = Field("", description="label that names the tenant")
     klass: Label = Field("", alias="class", description="label that names the request class; objectives may name one")
     role: Label = Field("", description="label that tells prefill from decode")
-    zone: Label = Field("", description="label that names the zone")
+    zone: Label = Field("", description="label that names the zone, region, cluster or GPU type of a replica")
 
 
 class GatewayLabelsConfig(Model):
@@ -257,6 +257,9 @@ class LeverConfig(Model):
     )
     group: Annotated[Share, ByLever()] = Field(
         0.2, description="weight, breaker: largest part of the replicas that may be held back at once"
+    )
+    by: Literal["replica", "zone"] = Field(
+        "replica", description="weight: whether each replica has a weight, or each value of `labels.zone`"
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from controller.core import members
 from controller.core.guard_state import GuardState, Pairs
 from controller.core.model import Lever, PoolReadings, TargetState, Tick
 from controller.core.ports import Estimate
@@ -110,11 +111,9 @@ class Case(NamedTuple):
         common, pool = self.common, self.common.pool
         if common.unread is not None or pool is None:
             return common.unread
-        scope = pool.replicas.get(self.member)
-        reading = scope.get(Signal.RUNNING) if scope is not None else None
-        if reading is None or not reading.trusted:
-            state = State.MISSING if reading is None else reading.state
-            return _AS_WHY.get(state, Why.MISSING), f"{Signal.RUNNING} of {self.member}: {state}"
+        reading = members.member(pool, self.member).get(Signal.RUNNING)
+        if not reading.trusted:
+            return _AS_WHY.get(reading.state, Why.MISSING), f"{Signal.RUNNING} of {self.member}: {reading.state}"
         return common.broken(common.window)
 
     def _doubt_of_capacity(self) -> Doubt | None:

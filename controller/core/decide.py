@@ -122,7 +122,7 @@ class _Turn:
         proposals, self._policy_states[key] = rung.propose(
             self._policies.get(key), left, short, self._policy_states.get(key)
         )  # fmt: skip
-        staying = self._staying(pool) if lever in PER_REPLICA else None
+        staying = self._staying(pool) if lever in PER_REPLICA and rung.lever.by == "replica" else None
         made = rung.decide(proposals, self._guard_states, staying)
         self._cases.update(rung.cases)
         self._made.setdefault(pool, {})[lever], self._levers[pool, lever] = made, rung.lever

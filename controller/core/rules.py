@@ -56,6 +56,7 @@ class LeverRules:
     stabilise: float = 300.0
     settle: float = 0.0
     give_up: float = 900.0
+    by: str = "replica"  # or "zone": what the members of a weight are
     members: tuple[str, ...] = ("",)
     expiry: float = 0.0
     group: float = 0.2

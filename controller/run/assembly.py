@@ -255,6 +255,7 @@ def _lever_rules(lever: Lever, settings: LeverConfig, pool: PoolConfig, plugin: 
         every=settings.every,
         settle=max(settings.settle, _slowness(lever, plugin)),
         give_up=settings.give_up,
+        by=settings.by,
         members=members(lever, settings, pool),
         expiry=settings.expiry,
         group=settings.group,

@@ -6,9 +6,10 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from controller.config import GovernorConfig, config_hash, load, without_actuator
+from controller.config import ConfigError, GovernorConfig, config_hash, load, without_actuator
 from controller.config.docs import render
 from controller.config.models import LeverConfig, ObjectiveConfig, PoolConfig
+from controller.run.assembly import fleet_rules
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.yaml") if not path.stem.endswith("_test"))
@@ -53,3 +54,27 @@ def test_what_acts_in_the_kubernetes_example_has_an_actuator() -> None:
 def test_the_configuration_page_is_what_the_models_say() -> None:
     """Mend: `python -m controller.config.docs > docs/configuration.md`."""
     assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == render()
+
+
+def test_the_example_of_regions_moves_shares_between_them() -> None:
+    """The pool that sees all regions moves nothing but the shares; each region has its own replicas."""
+    found = fleet_rules(load(ROOT / "examples" / "targets" / "regions" / "governor.yaml"))
+
+    assert [(pool.pool, lever.lever.value, lever.by) for pool in found.pools for lever in pool.levers] == [
+        ("chat", "weight", "zone"), ("chat-eu", "replicas", "replica"), ("chat-us", "replicas", "replica"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("    labels: {zone: region} ", "    # ", "no label tells the zones apart"),
+        ("replicas: {min: 2", "replicas: {by: zone, min: 2", "means nothing for replicas"),
+    ],
+)
+def test_zones_that_nobody_can_tell_apart_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = (ROOT / "examples" / "targets" / "regions" / "governor.yaml").read_text(encoding="utf-8")
+    (tmp_path / "g.yaml").write_text(text.replace(old, new), encoding="utf-8")
+    assert old in text
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path / "g.yaml")

@@ -81,6 +81,7 @@ class Rotation:
     quantum: float = 0.01
     unread: frozenset[str] = frozenset()  # whose target cannot be read
     roles: Mapping[str, str] = field(default_factory=dict)
+    zones: Mapping[str, str] = field(default_factory=dict)  # where there are any, they are what is moved
     started: Mapping[str, float] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
     now: float = BEGIN
@@ -95,11 +96,12 @@ class Rotation:
             signals={Signal.PREFIX_HIT_RATE: ok(self.hit_rate)},
             replicas={name: one.scope(self.step) for name, one in seen.items()},
             roles=self.roles,
+            zones=self.zones,
             started=self.started,
         )
         targets = {
             Target("llm", self.lever, name): TargetState(None if name in self.unread else self.factors.get(name, 1.0))
-            for name in self.names
+            for name in (sorted({self.zones[one] for one in self.names}) if self.zones else self.names)
         }
         evidence = {"step_base": BASE, "step_each": EACH, "step_least": 0.0} if self.modelled else {}
         limits = Limits(0.0, 1.0, self.quantum)
