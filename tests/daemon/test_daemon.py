@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from controller.run.daemon import Daemon
+from tests.support.haproxy import until
 from tests.support.lines import Program, program
 from tests.support.toy_loop import ToyConfig, build, load
 
@@ -114,11 +115,18 @@ def test_whoever_asks_twice_to_stop_waits_all_the_same(start: Start) -> None:
         assert daemon.end() == 0
 
 
+def pending(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has still to be told of a signal: the masks of Linux' proc(5)."""
+    told = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    return any(int(told[mask], 16) >> (number - 1) & 1 for mask in ("SigPnd", "ShdPnd"))
+
+
 def test_a_storm_of_hangups_reloads_for_each_of_them(start: Start) -> None:
     with start(held=[2]) as daemon:
         daemon.wait("begin", where=lambda line: line["tick"] == 2)
         for _ in range(300):
             daemon.process.send_signal(signal.SIGHUP)
+        until(lambda: not pending(daemon.process.pid, signal.SIGHUP))  # one told later asks for another
         daemon.say("go on")
         first = daemon.wait("config_reloaded")
         daemon.wait("end")
