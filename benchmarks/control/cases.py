@@ -36,10 +36,8 @@ AT = "@traces/"
 SHORT, LONG = 38.0, 60.0  # minutes of a flash; a constant fleet is cheap where the crowd fills half of the time
 DIRECT_AT = 480.4  # seconds: when the straggler that is scraped directly begins, between two scrapes
 FLASH_AT, FLASH_END = 12.0, 25.0  # minutes: when the rise begins, and until when what follows from it is looked at
-OUTAGES = (
-    (720.0, 1020.0),
-    (1065.0, 1125.0),
-)  # seconds: from the rise on nothing is seen, and again before windows fill
+# Seconds between which nothing is seen: from the rise on, and again before the windows are full.
+OUTAGES = ((720.0, 1020.0), (1065.0, 1125.0))
 ERRORS = (0.7, 0.85, 1.0, 1.2, 1.4)  # of step times that Governor is given
 TIMES = "\u00d7"
 FULL, BOUNDED, OWN = "full", "bounded", "own"

@@ -351,6 +351,22 @@ def test_without_the_watchdog_nothing_is_latched_that_was_to_end(tmp_path: Path)
         done(one, decide(B1, 1, 1)._replace(until=NOW + 60), decide(SMALL, 0, 0.5)._replace(until=NOW + 60))
 
 
+def test_regions_get_the_shares_that_their_zones_are_given(tmp_path: Path) -> None:
+    """The example of regions, whose members are zones and no replicas."""
+    places = {name: f"127.0.0.1:{free_port()}" for name in ("EU", "US")}
+    plays = "".join(
+        f"frontend play_{name}\n  mode http\n  timeout client 5s\n  bind {place}\n"
+        f"  http-request return status 200 hdr x-engine {name}\n"
+        for name, place in places.items()
+    )
+    pools = {"chat": HAProxyPool("chat", servers={"eu-west": "eu", "us-east": "us"})}
+    with haproxy(tmp_path, "../regions/haproxy.cfg", plays, **places) as proxy:
+        one = hands(proxy, Binding((), scopes=(("chat", Lever.WEIGHT),)), pools=pools)
+        assert proxy.traffic(40) == {"EU": 20, "US": 20}
+        done(one, decide(Target("chat", Lever.WEIGHT, "us-east"), 1, 0.25))
+        assert proxy.traffic(400)["US"] == pytest.approx(80, abs=2)  # the wheel is met somewhere in a turn
+
+
 # --- the matrix ----------------------------------------------------------------------------------------------------
 
 Trouble = Callable[[Proxy, Wire], object]
