@@ -17,8 +17,8 @@ from controller.core.model import Decision, Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
 from tests.support.dynamo import BLOCK, BLOCKS, PROMPT, SHIPPED, Cell, Front, shared, together
-from tests.support.haproxy import until
 from tests.support.relay import Relay, relay
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.heavy
 NOW = 1_704_067_800.0

@@ -14,9 +14,9 @@ from controller.config import load
 from controller.core.model import Decision, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
-from tests.support.haproxy import until
 from tests.support.nginx import TEMPLATE, Nginx, nginx
 from tests.support.slow_engine import Client, slow_engine
+from tests.support.waiting import until
 
 NOW = 1_704_067_800.0
 R1, R2, R3 = (Target("chat", Lever.WEIGHT, f"r{n}") for n in (1, 2, 3))

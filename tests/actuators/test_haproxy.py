@@ -14,8 +14,9 @@ from controller.core.model import Decision, Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
 from tests.support.full_disk import full_disk
-from tests.support.haproxy import SHIPPED, Proxy, Wire, free_port, haproxy, until, wire
+from tests.support.haproxy import SHIPPED, Proxy, Wire, free_port, haproxy, playing, wire
 from tests.support.slow_engine import Client, slow_engine
+from tests.support.waiting import until
 
 NOW = 1_704_067_800.0
 R1, R2, R3 = (Target("chat", Lever.WEIGHT, f"r{n}") for n in (1, 2, 3))
@@ -354,13 +355,8 @@ def test_without_the_watchdog_nothing_is_latched_that_was_to_end(tmp_path: Path)
 def test_regions_get_the_shares_that_their_zones_are_given(tmp_path: Path) -> None:
     """The example of regions, whose members are zones and no replicas."""
     places = {name: f"127.0.0.1:{free_port()}" for name in ("EU", "US")}
-    plays = "".join(
-        f"frontend play_{name}\n  mode http\n  timeout client 5s\n  bind {place}\n"
-        f"  http-request return status 200 hdr x-engine {name}\n"
-        for name, place in places.items()
-    )
     pools = {"chat": HAProxyPool("chat", servers={"eu-west": "eu", "us-east": "us"})}
-    with haproxy(tmp_path, "../regions/haproxy.cfg", plays, **places) as proxy:
+    with haproxy(tmp_path, "../regions/haproxy.cfg", playing(places), **places) as proxy:
         one = hands(proxy, Binding((), scopes=(("chat", Lever.WEIGHT),)), pools=pools)
         assert proxy.traffic(40) == {"EU": 20, "US": 20}
         done(one, decide(Target("chat", Lever.WEIGHT, "us-east"), 1, 0.25))

@@ -16,10 +16,10 @@ from controller.core.model import Applied, Drift, Lever, Outcome, Target
 from controller.core.params import SecretRef
 from controller.core.ports import Binding
 from tests.support.decisions import decide
-from tests.support.haproxy import until
 from tests.support.openai_upstream import upstreams
 from tests.support.relay import Relay, relay
 from tests.support.routers import ADMIN, SHIPPED, RealRouter, called, place, router, shared
+from tests.support.waiting import until
 
 NOW = 1_704_067_800.0
 MAKES = ["sglang", "vllm"]

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from controller.run.daemon import Daemon
-from tests.support.haproxy import until
 from tests.support.lines import Program, program
 from tests.support.toy_loop import ToyConfig, build, load
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 Start = Callable[..., AbstractContextManager[Program]]

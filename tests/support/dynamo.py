@@ -17,8 +17,8 @@ import requests
 
 from benchmarks.second_plant import environment
 from benchmarks.second_plant.plant import free_ports
-from tests.support.haproxy import until
 from tests.support.real import program
+from tests.support.waiting import until
 
 SHIPPED = Path(__file__).parents[2] / "examples" / "targets" / "dynamo"
 BLOCKS, BLOCK = 80, 64  # of the KV cache of a worker, and tokens of one

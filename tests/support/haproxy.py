@@ -6,15 +6,15 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from actuators.haproxy.cli import Cli, Lost, NotReached
 from tests.support.pipelined import traffic
 from tests.support.real import program
+from tests.support.waiting import until
 
 SHIPPED = Path(__file__).parents[2] / "examples" / "targets" / "haproxy"
 ENGINES = ("R1", "R2", "R3", "SMALL")
@@ -24,6 +24,15 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def playing(engines: Mapping[str, str]) -> str:
+    """Frontends that answer in place of engines, each with its name, by the address that it listens at."""
+    return "".join(
+        f"frontend play_{name}\n  mode http\n  timeout client 5s\n  bind {place}\n"
+        f"  http-request return status 200 hdr x-engine {name}\n"
+        for name, place in engines.items()
+    )
 
 
 class Proxy:
@@ -42,12 +51,7 @@ class Proxy:
             "PATH": os.environ.get("PATH", ""), "GOVERNOR_DIR": str(folder), "GOVERNOR_MAP": str(self.map),
             "GOVERNOR_LUA": str(SHIPPED / "expiry.lua"), "LISTEN": f"127.0.0.1:{self.port}", **engines, **environment,
         }  # fmt: skip
-        plays = "".join(
-            f"frontend play_{name}\n  mode http\n  timeout client 5s\n  bind {place}\n"
-            f"  http-request return status 200 hdr x-engine {name}\n"
-            for name, place in engines.items()
-            if name not in environment
-        )
+        plays = playing({name: place for name, place in engines.items() if name not in environment})
         extra = folder / "test.cfg"
         levels = f"global\n  stats socket {self.user} level user\n  stats socket {folder / 'test.sock'} level admin\n"
         extra.write_text(levels + plays + more)
@@ -121,14 +125,6 @@ class Proxy:
     def traffic(self, count: int, **headers: str) -> Counter[str]:
         """Answers by engine, or by status where none answered."""
         return traffic(self.port, count, **headers)
-
-
-def until(true: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Wait for what another process does in its own time."""
-    end, pause = time.monotonic() + seconds, threading.Event()
-    while not true():
-        assert time.monotonic() < end, "it did not happen in time"
-        pause.wait(0.01)
 
 
 @contextmanager

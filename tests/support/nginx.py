@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from actuators.file.template import fill
-from tests.support.haproxy import free_port, until
+from tests.support.haproxy import free_port
 from tests.support.pipelined import traffic
 from tests.support.real import program
+from tests.support.waiting import until
 
 TEMPLATE = Path(__file__).parents[2] / "examples" / "targets" / "nginx" / "nginx.conf.j2"
 ENGINES = ("r1", "r2", "r3", "small")

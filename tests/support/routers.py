@@ -15,9 +15,10 @@ from typing import Any
 
 import requests
 
-from tests.support.haproxy import free_port, until
+from tests.support.haproxy import free_port
 from tests.support.openai_upstream import Upstream, upstreams
 from tests.support.real import program
+from tests.support.waiting import until
 
 SHIPPED = Path(__file__).parents[2] / "examples" / "targets" / "router"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
