@@ -11,7 +11,7 @@ from controller.core.model import Decision, Lever, Outcome, Target
 from controller.core.ports import Binding
 from controller.core.why import Why
 from tests.support.dynamo import PROMPT, shared
-from tests.support.haproxy import until
+from tests.support.waiting import until
 
 _ROUNDS = 30
 _GATE = Target("a", Lever.ADMISSION, "concurrency")
