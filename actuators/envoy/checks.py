@@ -14,7 +14,7 @@ PER_ENDPOINT = (Lever.WEIGHT, Lever.BREAKER)
 
 CAPABILITIES: Mapping[Lever, Capability] = {
     Lever.WEIGHT: Capability(
-        "share", high=1.0, quantum=0.01, atomic=True, expiry=True, ack=Ack.VERSION,
+        "share", high=1.0, quantum=0.01, atomic=True, expiry=True, ack=Ack.VERSION, zones=False,
         note="weight of the replica's endpoint (EDS), the least of weight and breaker",
     ),
     Lever.BREAKER: Capability(

@@ -36,8 +36,9 @@ class HAProxy:
             note="weight of a server, the lesser of weight and breaker; 0 drains it and keeps what is in flight",
         )
         queue = "maxconn of each server, beyond which requests queue in HAProxy; set-point concurrency alone"
+        named = config is None or any(pool.by == "name" or pool.servers for pool in config.pools.values())
         can = {
-            Lever.WEIGHT: base,
+            Lever.WEIGHT: replace(base, zones=named),  # no zone is called as an address is
             Lever.BREAKER: base,
             Lever.ADMISSION: _with(base, "connections per server", 1.0, NO_LIMIT, 1.0, queue),
         }

@@ -10,7 +10,7 @@ from actuators.litellm.config import LiteLLMConfig
 from controller.core.model import Applied, Decision, Lever, Target, TargetState
 from controller.core.ports import Ack, Binding, Capability, Finding
 
-_SHARE = Capability("share of its own weight", high=1.0, quantum=0.01)
+_SHARE = Capability("share of its own weight", high=1.0, quantum=0.01, zones=False)
 _PLUGIN = {
     Lever.WEIGHT: replace(_SHARE, note="weight of a deployment in LiteLLM's router, the lesser of weight and breaker"),
     Lever.BREAKER: replace(_SHARE, note="the same; 0 leaves the deployment out, but never all of a model"),

@@ -31,6 +31,14 @@ def able(place: Path, lever: Lever, settings: LeverConfig, plugin: Plugin) -> It
         yield Finding(who, f"{plugin.kind} cannot move {lever}", mend)
         return
     yield from _steps(place, settings, plugin, one)
+    if lever is Lever.WEIGHT and settings.by == "zone" and not one.zones:
+        yield Finding(
+            who,
+            f"{plugin.kind} weighs single replicas, none of which is called as a zone is, so that every write would be "
+            "refused",
+            "write by: replica, or name an actuator that knows groups: haproxy (servers), file or webhook",
+            ((*place, "by"),),
+        )
     if lever in PER_REPLICA and plugin.kind == "file" and not _knows_rest(plugin):
         yield Finding(
             (*who, "initial"),

@@ -53,6 +53,7 @@ class PoolNeeds:
     class_label: str = ""
     role_label: str = ""
     zone_label: str = ""
+    version_label: str = ""
     workload: tuple[str, str, str] | None = None
     edges: Mapping[Fact, tuple[float, ...]] = field(default_factory=dict)  # targets of objectives, seconds
     replica_means: frozenset[Fact] = frozenset()
@@ -210,7 +211,8 @@ class Capability:
     a change can show; `hot` whether it takes effect without a restart or a lost request; `atomic` whether the values of
     one batch come into force together or not at all; `persistent` whether a value outlives a restart of the target;
     `expiry` whether the target itself drops a value after its time, whoever is still alive; `cas` whether a write
-    carries the version that was read, so that a stale one loses. `note` says in a sentence what is really moved.
+    carries the version that was read, so that a stale one loses. `note` says in a sentence what is really moved. Of
+    weights, `zones` says whether a member may be a group of replicas, such as a region, or each is one endpoint.
     """
 
     unit: str
@@ -226,6 +228,7 @@ class Capability:
     reach: Reach = Reach.FLEET
     ack: Ack = Ack.VALUE
     note: str = ""
+    zones: bool = True
 
 
 @dataclass(frozen=True, slots=True)
