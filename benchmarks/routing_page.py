@@ -27,6 +27,7 @@ TUNED: dict[str, dict[str, Value]] = {
     "hybrid": _PRICES,
     "prefill-decode": {"prefill_cost": PREFILL},
 }
+AFFINITIES = (1.0, 0.9, 0.75, 0.5, 0.0)
 SKIPPED = ("direct", "lora")  # nothing in these loads is for them
 
 
@@ -84,13 +85,37 @@ def compare(count: int = 3000, seeds: tuple[int, ...] = (1, 2, 3)) -> Iterator[s
         yield f"| {name} | {' | '.join(cells)} |"
 
 
-def _served(name: str, load: list[Arrival], servers: int, slots: int) -> list[Served]:
+def _served(name: str, load: list[Arrival], servers: int, slots: int, affinity: float = 1.0) -> list[Served]:
     strategy = make(name, TUNED.get(name))
+    strategy.lean(affinity)
     return Plant(strategy, fleet(servers), slots=slots, cache_blocks=640, events=True, report=1.0).run(load)
+
+
+def compare_affinity(count: int = 3000, seeds: tuple[int, ...] = (1, 2, 3)) -> Iterator[str]:
+    """Rows of the same with less affinity, of the strategies that have one."""
+    made = [[shared_prefixes(count, 36.0, seed, hot=hot) for seed in seeds] for hot in (0.0, 0.5)]
+    for name in (one for one in NAMES if STRATEGIES[one].leans):
+        cells = []
+        for loads in made:
+            for affinity in AFFINITIES:
+                runs = [_served(name, load, 8, 1, affinity) for load in loads]
+                late, hits = (sum(of(run) for run in runs) / len(runs) for of in (_late, hit_rate))
+                cells.append(f"{late:.1f} / {hits:.0%}")
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 def _late(served: list[Served]) -> float:
     return quantile((one.ttft for one in served), 0.99)
+
+
+def leaning(page: str, rows: Iterator[str]) -> str:
+    """The page with what less affinity does anew."""
+    columns = [f"{load}, {affinity:g}" for load in ("40 prefixes", "one hot") for affinity in AFFINITIES]
+    head = f"| strategy | {' | '.join(columns)} |\n|{' --- |' * (len(columns) + 1)}\n"
+    table = head + "".join(f"{row}\n" for row in rows)
+    return re.sub(
+        r"(<!-- affinity -->\n).*?(<!-- end -->)", lambda found: f"{found[1]}{table}{found[2]}", page, flags=re.DOTALL
+    )
 
 
 def measured(page: str, rows: Iterator[str]) -> str:
@@ -108,10 +133,10 @@ def measured(page: str, rows: Iterator[str]) -> str:
 def main() -> None:
     """Write the page."""
     words = argparse.ArgumentParser(prog="python -m benchmarks.routing_page", description=__doc__)
-    words.add_argument("--measure", action="store_true", help="run the comparison anew too, half a minute")
+    words.add_argument("--measure", action="store_true", help="run the comparisons anew too, some minutes")
     page = render(PAGE.read_text(encoding="utf-8"))
     if words.parse_args().measure:
-        page = measured(page, compare())
+        page = leaning(measured(page, compare()), compare_affinity())
     PAGE.write_text(page, encoding="utf-8")
 
 

@@ -18,7 +18,7 @@ from routing.knobs import Knobs
 from routing.load import Load
 from routing.model import Replica, Request
 from routing.retries import RetryBudget, retry_after
-from routing.strategies import Strategy, make
+from routing.strategies import STRATEGIES, Strategy, make
 
 STREAMS = 10_000  # of class and tenant, that are counted apart
 OTHERS = "(others)"  # the tenant that stands for all later ones
@@ -62,12 +62,16 @@ class Desk:
         return out + self._dispatch(now)
 
     def _set(self, knobs: Knobs, now: float) -> None:
+        chosen = STRATEGIES.get(knobs.strategy)
+        if knobs.affinity != 1.0 and not (self.strategy if chosen is None else chosen).leans:
+            raise ValueError(f"affinity: {knobs.strategy or 'the strategy'} has none that could be lowered; write 1")
         if knobs.strategy and knobs.strategy != self._chosen:
             self.strategy, self._chosen = make(knobs.strategy, knobs.parameters), knobs.strategy
             for replica in self.replicas.values():
                 self.strategy.joined(replica, now)
         elif knobs.parameters != self.knobs.parameters:
             self.strategy.tune(knobs.parameters)
+        self.strategy.lean(knobs.affinity)
         self.knobs = knobs
         self._fleet.tune(knobs, now)
         self._intake.tune(knobs, now)

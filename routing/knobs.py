@@ -260,6 +260,9 @@ class Knobs:
             raise ValueError("other_classes: a floor is for a class that is named; name it under classes")
         for name, weight in self.weights.items():
             if not (isfinite(weight) and weight >= 0.0):
+    affinity: float = _knob(
+        "how much the strategy's affinity counts against load: 1 as its parameters say, 0 load alone", 1.0, ge=0, le=1
+    )
                 raise ValueError(f"weights: {name} is {weight}; write a number at least 0")
 
     def reserve(self, klass: Klass) -> float:

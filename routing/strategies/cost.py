@@ -39,7 +39,10 @@ P = TypeVar("P", bound=CostParameters)
 
 
 class CostBase(PrefixBase[P]):
-    """Prices a request at each replica, and keeps the books that this takes."""
+    """Prices a request at each replica, and keeps the books that this takes. Affinity is the part of the cached prompt
+    that counts as saved."""
+
+    leans = True
 
     def __init__(self, parameters: P) -> None:
         super().__init__(parameters)
@@ -97,7 +100,7 @@ class CostBase(PrefixBase[P]):
         prefill, decode, share = self.parameters.prefill_cost, self.parameters.decode_cost, self.parameters.memory
         at, prompt, trusts, lowered = self.ledger.at, request.prompt_tokens, self.trusts, self.lowered
         need = prompt + (length.high if trusts else 0.0)
-        own, saved = prefill * prompt + decode * length.expected, prefill * request.block
+        own, saved = prefill * prompt + decode * length.expected, self.affinity * prefill * request.block
         best, least = "", inf
         for one in replicas:
             name = one.name

@@ -9,7 +9,7 @@ from routing.hashing import mix, text_hash, unit
 from routing.model import Replica, Request
 from routing.parameters import Value, knob
 from routing.strategies.ring import Ring
-from routing.strategies.strategy import Base, Choice
+from routing.strategies.strategy import CROWDED, Base, Choice
 
 KEYS = ("prefix", "session", "tenant", "adapter")
 
@@ -38,6 +38,8 @@ P = TypeVar("P", bound=ConsistentHashParameters)
 
 class _Hashed(Base[P]):
     """The ring, kept in step with what is picked from."""
+
+    leans = True
 
     def __init__(self, parameters: P) -> None:
         super().__init__(parameters)
@@ -75,13 +77,19 @@ class _Hashed(Base[P]):
 
 
 class ConsistentHash(_Hashed[ConsistentHashParameters]):
-    """The replica that the key's hash points to, whatever its load."""
+    """The replica that the key's hash points to, whatever its load; with less affinity the next on the ring that is
+    not crowded."""
 
     Parameters = ConsistentHashParameters
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
         key = key_of(request, self.parameters.by, self.parameters.blocks)
-        return Choice(next(self.order(key, replicas)).name, why=f"hash of {self.parameters.by}")
+        why = f"hash of {self.parameters.by}"
+        for replica in self.order(key, replicas):
+            if not self.crowded(replica, replicas):
+                return Choice(replica.name, why=why)
+            why = f"next on the ring: {CROWDED}"
+        raise AssertionError("the least loaded is never crowded")
 
 
 class BoundedLoad(_Hashed[BoundedLoadParameters]):
@@ -96,9 +104,14 @@ class BoundedLoad(_Hashed[BoundedLoadParameters]):
         each = self.parameters.bound * (sum([replica.inflight for replica in replicas]) + 1) / weights
         why = f"hash of {self.parameters.by}"
         for replica in self.order(key, replicas):
-            if replica.inflight < math.ceil(each * replica.weight):
+            if replica.inflight >= math.ceil(each * replica.weight):
+                why = "next on the ring: over its bound"
+            elif self.crowded(replica, replicas):
+                why = f"next on the ring: {CROWDED}"
+            else:
                 return Choice(replica.name, why=why)
-            why = "next on the ring: over its bound"
+        if self.affinity < 1.0:  # by weights that differ, the least loaded may be over its bound
+            return Choice(self.least_loaded(replicas).name, why=CROWDED)
         raise AssertionError("the bounds add up to more than is in flight")
 
 

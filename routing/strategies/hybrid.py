@@ -7,7 +7,7 @@ from routing.model import Replica, Request
 from routing.parameters import knob
 from routing.strategies.cost import CostBase, CostParameters
 from routing.strategies.ledger import NOTHING
-from routing.strategies.strategy import OWED, Choice
+from routing.strategies.strategy import CROWDED, EVEN, OWED, Choice
 
 _SPARED: Final = "affine set has had its share"
 
@@ -48,7 +48,8 @@ class Hybrid(CostBase[HybridParameters]):
         if longest * request.block >= self.parameters.least_hit:
             enough = self.parameters.narrow * longest
             affine = [one for one in order if depths.get(one.name, 0) >= enough]
-            why = self._why_widen(affine, order)
+            own = self.parameters.prefill_cost * request.prompt_tokens + self.parameters.decode_cost * length.expected
+            why = self._why_widen(affine, order, own)
             if not why:
                 choice = self.cheapest(request, length, affine, depths)
                 if choice.replica:
@@ -64,8 +65,8 @@ class Hybrid(CostBase[HybridParameters]):
     def extra(self) -> dict[str, int]:
         return super().extra() | {"affine": self._affine, "widened": self._widened}
 
-    def _why_widen(self, affine: list[Replica], replicas: list[Replica]) -> str:
-        """Why the affine set will not do; empty when it will."""
+    def _why_widen(self, affine: list[Replica], replicas: list[Replica], own: float) -> str:
+        """Why the affine set will not do; empty when it will. `own` is the work of the request, seconds."""
         if not affine:
             return "affine set closed"
         at = self.ledger.at
@@ -75,6 +76,13 @@ class Hybrid(CostBase[HybridParameters]):
         least = min([at.get(one.name, NOTHING).work / one.weight for one in affine]) * self.top
         if least > self.parameters.overload * mean and least > mean + self.parameters.slack:
             return "affine set overloaded"
+        spread = 1.0 - self.affinity
+        if spread > 0.0:
+            busy = min([(at.get(one.name, NOTHING).work + own) / one.weight for one in affine])
+            if spread * busy > min([(at.get(one.name, NOTHING).work + own) / one.weight for one in replicas]) * (
+                1 + EVEN
+            ):
+                return CROWDED
         if len(affine) == 1 and not self.keeps(affine[0]):
             return _SPARED
         return ""

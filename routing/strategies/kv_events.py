@@ -55,6 +55,7 @@ class KvEvents(PrefixBase[KvEventsParameters]):
     """
 
     Parameters = KvEventsParameters
+    leans = True
 
     def __init__(self, parameters: KvEventsParameters) -> None:
         super().__init__(parameters)
@@ -72,7 +73,9 @@ class KvEvents(PrefixBase[KvEventsParameters]):
             return Choice(
                 owed.name, why=OWED, hit_tokens=min(depths.get(owed.name, 0) * request.block, request.prompt_tokens)
             )
-        prefix_weight = self.parameters.prefix_weight / max(1, min(len(request.prefix), self.parameters.depth))
+        prefix_weight = (
+            self.affinity * self.parameters.prefix_weight / max(1, min(len(request.prefix), self.parameters.depth))
+        )
         queue_weight, kv_weight = self.parameters.queue_weight, self.parameters.kv_weight
         order = self.rotated(replicas)
         queues = [replica.inflight for replica in order]

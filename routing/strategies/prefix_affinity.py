@@ -9,7 +9,7 @@ from typing import Final
 
 from routing.model import Replica, Request
 from routing.parameters import knob
-from routing.strategies.strategy import Base, Choice
+from routing.strategies.strategy import CROWDED, Base, Choice
 
 _SPARED: Final = "its home has had its share"
 
@@ -35,6 +35,7 @@ class _Home:
 
 class PrefixAffinity(Base[PrefixAffinityParameters]):
     """The home of the prompt's leading blocks, whatever its load; a new key gets the least loaded replica as its home.
+    With less affinity a home that is crowded is left for the least loaded, for good: one miss, and hits from then on.
     At weight w a home serves the share w of its requests, and the rest go to the least loaded, without moving home.
 
     A home that leaves or drains: its keys go to the replicas with the fewest, in turn. A replica that joins is given
@@ -42,6 +43,7 @@ class PrefixAffinity(Base[PrefixAffinityParameters]):
     """
 
     Parameters = PrefixAffinityParameters
+    leans = True
 
     def __init__(self, parameters: PrefixAffinityParameters) -> None:
         super().__init__(parameters)
@@ -61,6 +63,8 @@ class PrefixAffinity(Base[PrefixAffinityParameters]):
         if len(replicas) > 1 and not self.keeps(there):
             others = [replica for replica in replicas if replica is not there]
             return Choice(self.least_loaded(others).name, why=_SPARED)
+        if self.crowded(there, replicas):
+            return Choice(self.least_loaded(replicas).name, why=f"prefix moved: {CROWDED}")
         return Choice(there.name, why="home of its prefix", hit_tokens=min(home.warm, request.prompt_tokens))
 
     def sent(self, request: Request, choice: Choice, now: float) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from routing.model import Replica, Request
 from routing.parameters import knob
 from routing.strategies.prefix import PrefixBase, PrefixParameters
-from routing.strategies.strategy import OWED, Choice
+from routing.strategies.strategy import CROWDED, OWED, Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,10 @@ class PrefixTreeParameters(PrefixParameters):
 class PrefixTree(PrefixBase[PrefixTreeParameters]):
     """While load is balanced: the replica with the longest match, if that is long enough, else the one whose tree is
     smallest, which has most room. While it is not: the least loaded. Load is requests in flight over weight; a
-    replica at weight w keeps the share w of what it matches."""
+    replica at weight w keeps the share w of what it matches. With less affinity whoever is crowded is passed over."""
 
     Parameters = PrefixTreeParameters
+    leans = True
 
     def choose(self, request: Request, replicas: list[Replica], now: float) -> Choice:
         depths = self.depths(request)
@@ -41,7 +42,7 @@ class PrefixTree(PrefixBase[PrefixTreeParameters]):
         most, least = max(loads), min(loads)
         block, prompt = request.block, request.prompt_tokens
         if most - least > self.parameters.balance_abs and most > self.parameters.balance_rel * least:
-            name = min(order, key=lambda one: (one.inflight + 1) / one.weight).name
+            name = _lightest(order).name
             return Choice(name, why="out of balance", hit_tokens=min(depths.get(name, 0) * block, prompt))
         matching = [replica for replica in order if replica.name in depths]
         while matching:
@@ -51,9 +52,15 @@ class PrefixTree(PrefixBase[PrefixTreeParameters]):
                 break
             equals = [replica for replica in matching if depths[replica.name] == depth]
             best = min(equals, key=lambda one: (one.inflight + 1) / one.weight)
-            if len(equals) > 1 or self.keeps(best):
+            if not self.crowded(best, order) and (len(equals) > 1 or self.keeps(best)):
                 return Choice(best.name, why="longest match", hit_tokens=hit)
             matching.remove(best)
         size = self.blocks.size
-        name = min(order, key=lambda one: ((size(one.name) + 1) / one.weight, one.inflight)).name
-        return Choice(name, why="smallest tree", hit_tokens=min(depths.get(name, 0) * block, prompt))
+        best, why = min(order, key=lambda one: ((size(one.name) + 1) / one.weight, one.inflight)), "smallest tree"
+        if self.crowded(best, order):
+            best, why = _lightest(order), CROWDED
+        return Choice(best.name, why=why, hit_tokens=min(depths.get(best.name, 0) * block, prompt))
+
+
+def _lightest(replicas: list[Replica]) -> Replica:
+    return min(replicas, key=lambda one: (one.inflight + 1) / one.weight)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from routing.hashing import mix, text_hash, unit
 from routing.model import Replica, Request
 from routing.parameters import knob
-from routing.strategies.strategy import Base, Choice
+from routing.strategies.strategy import CROWDED, Base, Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Session(Base[SessionParameters]):
     loaded. At weight w a replica keeps the share w of its sessions, always the same ones; the others move for good."""
 
     Parameters = SessionParameters
+    leans = True
 
     def __init__(self, parameters: SessionParameters) -> None:
         super().__init__(parameters)
@@ -48,9 +49,12 @@ class Session(Base[SessionParameters]):
         if stay is not None and now - stay.seen <= self.parameters.idle:
             home = next((replica for replica in replicas if replica.name == stay.name), None)
             if home is not None and self._keeps_session(home, request.session):
-                if not self._overloaded(home, replicas):
+                if self.crowded(home, replicas):
+                    why = f"session moved: {CROWDED}"
+                elif not self._overloaded(home, replicas):
                     return Choice(home.name, why="its session", hit_tokens=min(stay.prompt, request.prompt_tokens))
-                why = "session moved: its replica is overloaded"
+                else:
+                    why = "session moved: its replica is overloaded"
             else:
                 why = "session moved: its replica is closed to it"
             self._moved += 1

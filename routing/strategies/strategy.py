@@ -16,6 +16,8 @@ from routing.parameters import Value, build
 P = TypeVar("P")
 
 OWED: Final = "idle and owed its share"
+CROWDED: Final = "load before affinity"
+EVEN: Final = 1e-9  # loads that differ by less, as a share, are the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,14 @@ class Strategy(Protocol):
         has changed."""
 
     @property
+    def leans(self) -> bool:
+        """Whether it has an affinity that can be lowered."""
+
+    def lean(self, affinity: float) -> None:
+        """How much affinity counts against load from now on: 1 as it was made, 0 load alone. Raises ValueError where
+        there is none to lower."""
+
+    @property
     def counters(self) -> Counters: ...
 
 
@@ -88,11 +98,13 @@ class Base(ABC, Generic[P]):
 
     Parameters: ClassVar[type[Any]]
     splits: ClassVar[bool] = False  # whether it can send the prefill elsewhere; others never pick a prefill replica
+    leans: ClassVar[bool] = False  # whether it has an affinity that can be lowered while it runs
 
     def __init__(self, parameters: P) -> None:
         self.parameters = parameters
         self._decisions = self._refused = self._prompt_tokens = self._hit_tokens = 0
         self._turn = 0
+        self.affinity = 1.0
         self.top = 1.0  # the heaviest weight among the candidates of this pick
         self.lowered = False  # whether any has less
         self._credit: dict[str, float] = {}
@@ -158,6 +170,16 @@ class Base(ABC, Generic[P]):
         """The one with the fewest requests in flight for its weight, or one that is owed."""
         return self.owed(replicas) or min(self.rotated(replicas), key=lambda one: (one.inflight + 1) / one.weight)
 
+    def crowded(self, home: Replica, replicas: Sequence[Replica]) -> bool:
+        """Whether load goes before affinity: (1 - affinity) times the load of `home` is above that of the least loaded.
+        Load is requests in flight, this one counted, over weight. At 1 never; at 0.5 when it would have more than twice
+        as many; at 0 when anybody has fewer."""
+        spread = 1.0 - self.affinity
+        if spread <= 0.0:
+            return False
+        least = min([(one.inflight + 1) / one.weight for one in replicas])
+        return spread * (home.inflight + 1) / home.weight > least * (1.0 + EVEN)
+
     def sent(self, request: Request, choice: Choice, now: float) -> None: ...
 
     def first_token(self, request_id: int, now: float) -> None: ...
@@ -178,6 +200,14 @@ class Base(ABC, Generic[P]):
     def tune(self, parameters: Mapping[str, Value]) -> None:
         """Other parameters from now on; what has been learned stays."""
         self.parameters = build(self.Parameters, parameters)
+
+    def lean(self, affinity: float) -> None:
+        """See ``Strategy``."""
+        if not 0.0 <= affinity <= 1.0:
+            raise ValueError(f"affinity: is {affinity:g}; write a number at least 0, at most 1")
+        if affinity != 1.0 and not self.leans:
+            raise ValueError(f"affinity: {type(self).__name__} has none that could be lowered; write 1")
+        self.affinity = affinity
 
     def extra(self) -> dict[str, int]:
         """What this strategy alone counts."""

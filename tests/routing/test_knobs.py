@@ -54,7 +54,7 @@ def _row(name: str, field: "dataclasses.Field[Any]") -> str:
 def rows() -> list[str]:
     """The table as the code has it: groups in the order of `Knobs`, then what stands alone."""
     made = [_row(f"{group}.{field.name}", field) for group, cls in GROUPS.items() for field in dataclasses.fields(cls)]
-    single = {"longest_prompt", "weights", "slow_start", "strategy", "parameters", "expected_output"}
+    single = {"longest_prompt", "weights", "slow_start", "strategy", "parameters", "affinity", "expected_output"}
     return made + [_row(field.name, field) for field in dataclasses.fields(Knobs) if field.name in single]
 
 

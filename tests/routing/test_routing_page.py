@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import page as pages
 from benchmarks import routing
-from benchmarks.routing_page import PAGE, SKIPPED, compare, measured, render
-from routing.strategies import NAMES
+from benchmarks.routing_page import PAGE, SKIPPED, compare, compare_affinity, leaning, measured, render
+from routing.strategies import NAMES, STRATEGIES
 
 TEXT = PAGE.read_text(encoding="utf-8")
 
@@ -36,6 +36,18 @@ def test_the_comparison_has_all_that_can_be_compared() -> None:
     assert re.sub(r"<!-- measured -->.*?<!-- end -->", "", fresh, flags=re.DOTALL) == re.sub(
         r"<!-- measured -->.*?<!-- end -->", "", TEXT, flags=re.DOTALL
     )
+
+
+def test_what_less_affinity_does_has_all_that_have_one() -> None:
+    """Mend: `python -m benchmarks.routing_page --measure`."""
+    rows = re.findall(r"^\| ([a-z-]+) \|(?: [\d.]+ / \d+% \|){10}$", TEXT, re.MULTILINE)
+    assert rows == [name for name in NAMES if STRATEGIES[name].leans]
+
+    fresh = leaning(TEXT, compare_affinity(60, (1,)))
+    assert fresh != TEXT
+    assert [line.partition("|")[0] for line in fresh.splitlines()] == [
+        line.partition("|")[0] for line in TEXT.splitlines()
+    ]
 
 
 def test_decisions_are_measured_for_all_and_a_missed_bound_is_marked() -> None:
