@@ -351,4 +351,5 @@ class Increments:
             started_at=started.get(member.target),
             role=member.labels.get(need.role_label, "") if need.role_label else "",
             zone=member.labels.get(need.zone_label, "") if need.zone_label else "",
+            version=member.labels.get(need.version_label, "") if need.version_label else "",
         )

@@ -118,6 +118,7 @@ class LabelsConfig(Model):
     klass: Label = Field("", alias="class", description="label that names the request class; objectives may name one")
     role: Label = Field("", description="label that tells prefill from decode")
     zone: Label = Field("", description="label that names the zone, region, cluster or GPU type of a replica")
+    version: Label = Field("", description="label that tells what a replica runs, such as `pod_template_hash`")
 
 
 class GatewayLabelsConfig(Model):

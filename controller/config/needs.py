@@ -87,7 +87,7 @@ def _needs(name: str, pool: PoolConfig, more: Set[Signal]) -> PoolNeeds:
         if INFO[objective.signal].latency and objective.share is not None:
             edges.setdefault(Fact(objective.signal.value), set()).add(objective.target)
     labels, workload = pool.labels, pool.workload
-    single = bool(labels.replica) and not PER_REPLICA.isdisjoint(levers)
+    single = bool(labels.replica) and (bool(labels.version) or not PER_REPLICA.isdisjoint(levers))
     class_facts = _per_class(pool, levers) if pool.class_label else frozenset()
     front = pool.gateway.labels if pool.gateway is not None else None
     here = front is None or not front.klass
@@ -105,6 +105,7 @@ def _needs(name: str, pool: PoolConfig, more: Set[Signal]) -> PoolNeeds:
         class_label=labels.klass if class_facts and here else "",
         role_label=labels.role,
         zone_label=labels.zone,
+        version_label=labels.version,
         workload=(workload.namespace, workload.kind, workload.name) if workload else None,
         edges={fact: tuple(sorted(targets)) for fact, targets in sorted(edges.items())},
     )

@@ -39,8 +39,9 @@ class GatewaySpec:
 class PoolSpec:
     """What the meter must know of a pool: the control window in seconds, when a sample is stale, its objectives.
     `class_label` is the label that names the request class, "" where no objective names one. `gateway` is None where
-    the pool is read at one place alone; `singles` says that levers move single replicas, so that what each does is
-    looked at. `tenants` and `classes` are the names of those that were promised something."""
+    the pool is read at one place alone; `singles` says that levers move single replicas, or that versions are told
+    apart, so that what each does is looked at. `tenants` and `classes` are the names of those that were promised
+    something."""
 
     name: str
     window: float
@@ -246,6 +247,7 @@ class PoolMeter:
             burn=self._burns(j.now),
             roles={name: r.role for name, r in j.facts.replicas.items() if r.role},
             zones={name: r.zone for name, r in j.facts.replicas.items() if r.zone},
+            versions={name: r.version for name, r in j.facts.replicas.items() if r.version},
             started={n: r.started_at for n, r in j.facts.replicas.items() if r.started_at is not None},
             filled_since=self.history.filled_since if j.fresh else None,
             partial=j.doubt(),

@@ -153,6 +153,7 @@ class PoolReadings(Scope):
     burn: Mapping[str, Mapping[str, Reading]] = field(default_factory=dict)  # objective -> window -> burn rate
     roles: Mapping[str, str] = field(default_factory=dict)
     zones: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)  # replica -> what it runs, where that is told
     started: Mapping[str, float] = field(default_factory=dict)  # replica -> when it began to serve, unix seconds
     filled_since: float | None = None  # since when data has been unbroken, unix seconds
     partial: str = ""

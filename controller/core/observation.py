@@ -47,6 +47,7 @@ class ReplicaFacts(Facts):
     started_at: float | None = None  # when it began to serve, unix seconds, where known
     role: str = ""  # prefill | decode | both, where a label says so
     zone: str = ""
+    version: str = ""  # what it runs, where a label says so: a rollout's, a canary's
 
 
 @dataclass(frozen=True, slots=True)

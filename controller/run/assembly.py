@@ -155,7 +155,8 @@ def pool_specs(config: GovernorConfig) -> tuple[PoolSpec, ...]:
             stale_after=max(2 * config.interval, pool.window),
             class_label=pool.class_label,
             gateway=_gateway_spec(name, pool),
-            singles=any(lever in pool.levers and pool.levers[lever].mode is not Mode.OFF for lever in PER_REPLICA),
+            singles=bool(pool.labels.version)
+            or any(lever in pool.levers and pool.levers[lever].mode is not Mode.OFF for lever in PER_REPLICA),
             tenants=tuple(sorted(pool.tenants)),
             classes=tuple(sorted(pool.classes)),
         )

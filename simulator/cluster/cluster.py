@@ -178,6 +178,7 @@ class Cluster:
         spec = pool.spec
         instance = f"10.{pool.place}.{number // 250}.{number % 250 + 1}:{PORT}"
         own = {"job": pool.name, "instance": instance, "namespace": spec.namespace, "pod": name, "zone": zone}
+        own["version"] = pool.version
         own["role"] = "" if spec.role == "both" else spec.role
         return labels(**{**spec.labels, **own})
 

@@ -94,7 +94,11 @@ def sightings(family: Family, found: Found) -> str:
         return ""
     blind = () if found.named else (family.contract.model_label,)
     place = ByLabels(family, blind)
-    own = {label for pool in family.pools for label in (pool.replica_label, role(pool, family), pool.zone_label)}
+    own = {
+        label
+        for pool in family.pools
+        for label in (pool.replica_label, role(pool, family), pool.zone_label, pool.version_label)
+    }
     labels = dict.fromkeys((*place.labels, *TARGET, *sorted(own - {""})))
     stamps = " or ".join(f"timestamp({selector(name, place.matchers)})" for name in names)
     return f"max by ({','.join(labels)}) ({stamps})"

@@ -209,6 +209,7 @@ def _replica(
         started_at=max(started, default=None),
         role=seat.role,
         zone=seat.zone,
+        version=seat.version,
     )
 
 

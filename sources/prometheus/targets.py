@@ -22,6 +22,7 @@ class Seat:
     role: str = ""
     zone: str = ""
     seen: float = 0.0
+    version: str = ""
     gone: bool = False
 
 
@@ -56,7 +57,10 @@ class Targets:
             for pool in place.pools(row):
                 seats = found.setdefault(_key(row), {})
                 newest = max(stamp, seats[pool.pool].seen) if pool.pool in seats else stamp
-                seats[pool.pool] = _seat(pool, family, row, newest)
+                seat = _seat(pool, family, row, newest)
+                if stamp < newest:  # a pod that keeps its name runs what its newest series says
+                    seat = replace(seat, version=seats[pool.pool].version)
+                seats[pool.pool] = seat
         mine = {pool.pool for pool in family.pools}
         new = False
         for key, seats in found.items():
@@ -126,4 +130,5 @@ def _key(row: Mapping[str, str]) -> Key:
 def _seat(pool: PoolNeeds, family: Family, row: Mapping[str, str], seen: float) -> Seat:
     # A gateway's pods are not the replicas that it routes to.
     replica = "" if family.contract.scope == "gateway" else row.get(pool.replica_label) or row.get("instance", "")
-    return Seat(replica, row.get(role(pool, family), ""), row.get(pool.zone_label, ""), seen)
+    version = row.get(pool.version_label, "") if pool.version_label else ""
+    return Seat(replica, row.get(role(pool, family), ""), row.get(pool.zone_label, ""), seen, version)

@@ -139,3 +139,13 @@ def test_objectives_arrive_in_the_cores_one_form() -> None:
         ("error_ratio", 0.99, 0.01, 120.0, ""),
     ]
     assert [o.stat for o in found[:3]] == ["p99.9", "p95", "mean"]
+
+
+def test_versions_are_told_apart_by_what_single_replicas_do() -> None:
+    """Without the work of each replica a canary could only be told from the rest by its name."""
+    found = needs("    labels: {version: pod_template_hash}\n")
+    assert found.version_label == "pod_template_hash"
+    assert {Fact.FINISHED, Fact.ERRORS, Fact.GENERATION_TOKENS} <= found.replica_facts
+    assert Fact.ITL in found.replica_means
+    assert not needs("").version_label
+    assert not needs("").replica_means

@@ -9,7 +9,7 @@ import pytest
 from controller.core.facts import Fact
 from controller.core.observation import Observation
 from controller.core.ports import Matcher, PoolNeeds
-from simulator.cluster.disturbances import Crash, Hang, MetricsOutage, OutOfMemory
+from simulator.cluster.disturbances import Crash, Hang, MetricsOutage, OutOfMemory, Rollout
 from simulator.spec import EngineLimits, LifeSpec, PrometheusSpec
 from simulator.twin import Twin
 from simulator.watch.page import Page, labels
@@ -28,6 +28,7 @@ NEEDS = PoolNeeds(
     "chat", "vllm", (Matcher("model_name", "=", "chat"),), FACTS,
     replica_facts=frozenset({Fact.RUNNING, Fact.WAITING, Fact.KV_USAGE, Fact.GENERATION_TOKENS}),
     zone_label="zone",
+    version_label="version",
     role_label="role",
     workload=("default", "Deployment", "chat"),
 )  # fmt: skip
@@ -58,6 +59,14 @@ def test_a_replica_is_known_by_its_zone_and_by_when_its_process_started() -> Non
     replicas = observe(one, 60)[-1].pools["chat"].replicas
     assert [replica.zone for replica in replicas.values()] == ["a", "b"]
     assert {replica.started_at for replica in replicas.values()} == {START}
+
+
+def test_a_replica_is_known_by_the_version_that_it_runs() -> None:
+    one = twin(fleet(pool(2), disturbances=(Rollout(at=1.0, pool="chat", version="v2"),)))
+    begun = observe(one, 30)[-1].pools["chat"].replicas
+    done = observe(one, 1200, 15)[-1].pools["chat"].replicas
+    assert {replica.version for replica in begun.values()} == {"v1"}
+    assert {name: replica.version for name, replica in done.items()} == {"chat-v2-2": "v2", "chat-v2-3": "v2"}
 
 
 def test_the_halves_of_a_split_fleet_are_told_apart_by_their_role() -> None:
