@@ -167,10 +167,11 @@ def parsed(name: str, address: object) -> Endpoint:
     host, colon, port = str(address).rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    elif ":" in host:
+    elif ":" in host or "@" in host:
         colon = ""
     if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
-        raise OriginError(f"{address!r} of {name!r} is no address; write host:port")
+        what = f"{address!r} of {name!r}" if "@" not in str(address) else f"what stands for {name!r}"
+        raise OriginError(f"{what} is no address; write host:port")
     return Endpoint(name, host, int(port))
 
 

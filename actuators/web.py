@@ -10,8 +10,8 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from actuators import secret
-from actuators.address import shown
 from actuators.paced import begun, paced, within
+from controller.core.address import shown
 from controller.core.params import SecretRef
 
 _MOST = 1 << 24  # bytes of an answer; more is not an answer

@@ -19,10 +19,10 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from actuators import secret
-from actuators.address import shown, unusable
 from actuators.batch import decreases_first, invalid, reject, wanted
 from actuators.memory import Memory
 from actuators.paced import begun, paced, within
+from controller.core.address import shown, unusable
 from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
 from controller.core.params import SecretRef, Unit, param
 from controller.core.ports import Ack, Binding, Capability, Finding

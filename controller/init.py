@@ -17,6 +17,7 @@ import requests
 from controller import registry
 from controller.config import loads
 from controller.config.units import format_duration
+from controller.core.address import without_credentials
 from controller.core.errors import InputError
 from controller.core.facts import Fact, Kind
 from controller.core.needs import way_for
@@ -292,7 +293,8 @@ def _any_of(metrics: Collection[str]) -> str:
 def _reason(error: requests.RequestException) -> str:
     """What is behind the wrappings of requests and urllib3."""
     wrapped = error.args[0] if error.args else error
-    return re.sub(r"^\w+\([^)]*\): ", "", str(getattr(wrapped, "reason", None) or error))
+    text = without_credentials(str(getattr(wrapped, "reason", None) or error))
+    return re.sub(r"^\w+\([^)]*\): ", "", text)
 
 
 def _finite(edges: Iterable[str]) -> tuple[float, ...]:

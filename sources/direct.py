@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from controller.core.address import place
 from controller.core.errors import InputError
 from controller.core.observation import Observation
 from controller.core.params import Unit, param
@@ -25,6 +26,7 @@ from sources.bounded import BoundedAdapter
 from sources.exposition import parse
 from sources.frames import Layout, Sample, labels
 from sources.increments import Increments
+from sources.reasons import reason
 
 _JOB = "direct"
 _LARGEST = 50_000_000  # bytes of one page
@@ -129,10 +131,10 @@ def _outcome(future: "Future[list[Sample]]", page: _Page) -> tuple[list[Sample],
     """(samples, problem) of one page."""
     if not future.done():
         future.cancel()
-        return [], f"{page.url}: no answer before the deadline of the tick"
+        return [], f"{place(page.url)}: no answer before the deadline of the tick"
     error = future.exception()
     if error is None:
         return future.result(), ""
     if isinstance(error, (requests.RequestException, TimeoutError, OverflowError, ConnectionError, InputError)):
-        return [], f"{page.url}: {error}"
+        return [], f"{place(page.url)}: {reason(error)}"
     raise error

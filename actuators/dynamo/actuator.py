@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from actuators.address import shown
 from actuators.batch import decreases_first, invalid, reject, wanted
 from actuators.dynamo.config import DynamoConfig, DynamoPool
 from actuators.dynamo.doctor import Looks, diagnose
@@ -11,13 +10,14 @@ from actuators.dynamo.frontend import Frontend, Look, Unreadable
 from actuators.memory import Memory
 from actuators.several import Told, as_one, seen, together
 from actuators.web import NoAnswer, Web
+from controller.core.address import shown
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Capability, Finding, Reach
 
 _CONCURRENCY = "concurrency"
 _CAN = Capability(
     "requests in flight per replica, counted as KV blocks", low=1.0, high=NO_LIMIT, persistent=False,
-    reach=Reach.PROCESS,
+    reach=Reach.PROCESS, setpoints=(_CONCURRENCY,),
     note="busy thresholds of Dynamo's frontends, beyond which they answer 529; set-point concurrency alone",
 )  # fmt: skip
 

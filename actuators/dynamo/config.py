@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from actuators.address import unusable
+from controller.core.address import unusable
 from controller.core.params import SecretRef, Unit, param
 
 

@@ -3,10 +3,10 @@ nothing."""
 
 from collections.abc import Iterator, Mapping
 
-from actuators.address import shown
 from actuators.dynamo.config import DynamoConfig
 from actuators.dynamo.formula import FIELDS, FULL, threshold
 from actuators.dynamo.frontend import Look
+from controller.core.address import shown
 from controller.core.ports import Binding, Finding
 
 Looks = Mapping[str, Look | str]  # by frontend: what it shows, or why nothing

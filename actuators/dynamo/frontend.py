@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from actuators.address import shown
 from actuators.dynamo.formula import FIELDS, Card
 from actuators.several import Told
 from actuators.web import Answer, NoAnswer, Web
+from controller.core.address import shown
 from controller.core.model import Outcome
 
 _LATER = frozenset({408, 425, 429, 500, 503, 529})

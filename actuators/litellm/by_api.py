@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from actuators.address import shown
 from actuators.batch import decreases_first, wanted
 from actuators.litellm import rows
 from actuators.litellm.config import LiteLLMConfig
 from actuators.litellm.rows import Deployment, Key, Strange
 from actuators.memory import Memory
 from actuators.web import NoAnswer, Web
+from controller.core.address import shown
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Finding
 

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from actuators.address import shown
 from actuators.batch import wanted
 from actuators.litellm.config import LiteLLMConfig
 from actuators.litellm.document import Document, Entry, InFile, InRedis, Store, Trouble, at_rest, written
 from actuators.memory import Memory
 from actuators.web import NoAnswer, Web
+from controller.core.address import shown
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Finding
 

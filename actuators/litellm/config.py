@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from actuators.address import unusable
 from actuators.redis.server import RedisServer
+from controller.core.address import unusable
 from controller.core.params import SecretRef, Unit, param
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from actuators import secret
-from actuators.address import unusable
 from actuators.paced import within
 from actuators.redis.timed import timed
+from controller.core.address import unusable
 from controller.core.model import Outcome
 from controller.core.params import SecretRef, Unit, param
 

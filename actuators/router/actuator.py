@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from actuators.address import shown
 from actuators.batch import decreases_first, invalid, reject, wanted
 from actuators.endpoints import Endpoint, Endpoints, is_ip
 from actuators.memory import Memory
@@ -14,6 +13,7 @@ from actuators.router.process import Process
 from actuators.router.workers import Garbled, Worker, address
 from actuators.several import Told, as_one, seen, together
 from actuators.web import NoAnswer, Web
+from controller.core.address import shown
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Capability, Finding, Reach
 
@@ -145,7 +145,7 @@ class Router:
         worker = process.known.get(place)
         if worker is not None:
             return worker
-        other = next((one.url for at, one in members.items() if _by_ip(at) != _by_ip(place)), "")
+        other = next((shown(one.url) for at, one in members.items() if _by_ip(at) != _by_ip(place)), "")
         if other:
             raise _Cannot(
                 Outcome.REFUSED,
@@ -242,7 +242,7 @@ def _goer(members: Mapping[str, Worker], place: str, leaving: set[str]) -> Worke
     """Who is to be taken out. Raises _Cannot for the last one, and for one that could not be put back."""
     worker = members[place]
     if not worker.whole:
-        text = f"{worker.url} is several workers, one for each rank, which could not be put back"
+        text = f"{shown(worker.url)} is several workers, one for each rank, which could not be put back"
         raise _Cannot(Outcome.REFUSED, text)
     stay = [at for at, one in members.items() if one.kind == worker.kind and one.healthy and at not in leaving]
     if not stay:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from actuators.address import unusable
 from actuators.endpoints import Origin
+from controller.core.address import unusable
 from controller.core.params import SecretRef, Unit, param
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from actuators.address import shown
 from actuators.endpoints import Endpoints
 from actuators.router.config import RouterConfig
 from actuators.router.workers import Worker, address
+from controller.core.address import shown
 from controller.core.ports import Binding, Finding
 
 Looks = Mapping[str, Mapping[str, Worker] | str]  # by router: its workers, or why they are not known
@@ -52,7 +52,7 @@ def _workers(pool: str, where: str, look: Mapping[str, Worker]) -> Iterator[Find
         yield Finding("info", pool, f"{where} has {len(look)} worker(s); the last one is never taken out")
     for worker in look.values():
         if not worker.whole:
-            text = f"{worker.url} is several workers of {where}, one for each rank; such are not moved"
+            text = f"{shown(worker.url)} is several workers of {where}, one for each rank; such are not moved"
             yield Finding("warning", pool, text)
 
 
@@ -62,7 +62,7 @@ def _names(pool: str, members: Mapping[str, Mapping[str, Worker]], endpoints: En
     if endpoints.problem:
         yield Finding("warning", pool, f"pools.{pool}.endpoints: {endpoints.problem}")
     listed = {address(one.address) for one in endpoints.known}
-    strangers = {one.url for look in members.values() for place, one in look.items() if place not in listed}
+    strangers = {shown(one.url) for look in members.values() for place, one in look.items() if place not in listed}
     if strangers and listed:
         text = (
             f"{', '.join(sorted(strangers))}: no replica of pools.{pool}.endpoints listens there; if it is one by "

@@ -6,10 +6,10 @@ from time import monotonic
 from typing import Protocol
 
 from actuators import secret
-from actuators.address import shown
 from actuators.router.workers import REGULAR, Garbled, Worker, address, workers
 from actuators.several import Told
 from actuators.web import Answer, NoAnswer, Web
+from controller.core.address import shown
 from controller.core.model import Outcome
 from controller.core.params import SecretRef
 
@@ -71,7 +71,7 @@ class Sglang:
         except NoAnswer as error:
             return Outcome.FAILED, f"nothing was sent: {error}"
         if busy not in ("", "failed"):
-            return Outcome.FAILED, f"nothing was sent: the router is still busy with {worker.url}"
+            return Outcome.FAILED, f"nothing was sent: the router is still busy with {shown(worker.url)}"
         try:
             answer = self._web.ask("DELETE", f"{self.url}/workers/{worker.id}")
         except NoAnswer as error:
@@ -133,12 +133,12 @@ class Vllm:
 
     def add(self, worker: Worker) -> Told:
         if worker.kind != REGULAR:
-            return Outcome.REFUSED, f"{worker.url} is of kind {worker.kind}, which /add_worker cannot put back"
+            return Outcome.REFUSED, f"{shown(worker.url)} is of kind {worker.kind}, which /add_worker cannot put back"
         return self._command("add_worker", worker, inside=True)
 
     def remove(self, worker: Worker) -> Told:
         if worker.kind != REGULAR:
-            return Outcome.REFUSED, f"{worker.url} is of kind {worker.kind}, which could not be put back"
+            return Outcome.REFUSED, f"{shown(worker.url)} is of kind {worker.kind}, which could not be put back"
         return self._command("remove_worker", worker, inside=False)
 
     def settle(self, place: str, *, inside: bool) -> Told:
@@ -149,16 +149,16 @@ class Vllm:
             answer = self._web.ask("POST", f"{self.url}/{what}", query={"url": worker.url})
             if answer.status >= 300 and "already exists" not in answer.words:
                 if "become healthy" in answer.words:
-                    return Outcome.FAILED, f"{worker.url} is not let in: the router cannot reach it"
+                    return Outcome.FAILED, f"{shown(worker.url)} is not let in: the router cannot reach it"
                 return _said(answer, f"POST /{what}")
         except NoAnswer as error:
             return _lost(error)
         try:
             if (address(worker.url) in self.look()) is inside:
-                return Outcome.DONE, f"{worker.url} is {'in' if inside else 'out'}"
+                return Outcome.DONE, f"{shown(worker.url)} is {'in' if inside else 'out'}"
         except (NoAnswer, Garbled) as error:
             return Outcome.UNKNOWN, str(error)
-        return Outcome.FAILED, f"{worker.url} is still {'out' if inside else 'in'}, though the router said yes"
+        return Outcome.FAILED, f"{shown(worker.url)} is still {'out' if inside else 'in'}, though the router said yes"
 
 
 def _look(web: Web, url: str) -> Mapping[str, Worker]:

@@ -53,8 +53,9 @@ def workers(document: Any, where: str) -> dict[str, Worker]:
         found: dict[str, Worker] = {}
         for row in document["workers"]:
             url, rank = str(row["url"]), ""
-            if "@" in url:  # of a replica with ranks that are routed to one by one
-                url, _, rank = url.rpartition("@")
+            before, _, behind = url.rpartition("@")
+            if before and behind.isdecimal():  # of a replica with ranks that are routed to one by one
+                url, rank = before, behind
             place = address(url)
             one = Worker(
                 url,

@@ -7,7 +7,6 @@ dropped), so it gets a session of ours, which is a public argument of its constr
 import io
 import json
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +20,13 @@ import requests
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 
+from controller.core.address import place
 from sources.body import read_body
 from sources.bounded import BoundedAdapter
 from sources.prometheus.auth import Credentials, check_files
 from sources.prometheus.config import PrometheusConfig
 from sources.prometheus.errors import BadAnswer, BadQuery, PrometheusError, Refused, TimedOut, Unreachable
+from sources.reasons import reason
 
 Row: TypeAlias = tuple[Mapping[str, str], float]
 Series: TypeAlias = tuple[Mapping[str, str], Sequence[tuple[float, float]]]
@@ -139,11 +140,11 @@ class Transport:
         except requests.Timeout as error:
             raise TimedOut(f"{self._url}: no answer within {budget:.1f} s") from error
         except requests.exceptions.SSLError as error:
-            raise Unreachable(f"{self._url}: TLS failed, check ca, cert and the host name: {_short(error)}") from error
+            raise Unreachable(f"{self._url}: TLS failed, check ca, cert and the host name: {reason(error)}") from error
         except (ValueError, KeyError, TypeError, PrometheusApiClientException) as error:
-            raise BadAnswer(f"{self._url}: the answer is cut or not from a Prometheus API ({_short(error)})") from error
+            raise BadAnswer(f"{self._url}: the answer is cut or not from a Prometheus API ({reason(error)})") from error
         except requests.RequestException as error:
-            raise Unreachable(f"{self._url}: {_short(error)}; check url and network") from error
+            raise Unreachable(f"{self._url}: {reason(error)}; check url and network") from error
 
 
 class _Seen(threading.local):
@@ -210,25 +211,26 @@ def _params_into_body(request: requests.PreparedRequest) -> None:
 
 def _judge(answer: requests.Response, body: bytes) -> None:
     """Raise what this answer means unless it is a success in JSON."""
-    status, place = answer.status_code, _place(answer)
+    status, where = answer.status_code, _place(answer)
     if status == 200 and body.lstrip()[:1] == b"{":
         return
     if status == 200:
-        raise BadAnswer(f"{place}: 200 with {_kind(answer)}, not JSON; is this a login page or a proxy? {_head(body)}")
+        raise BadAnswer(f"{where}: 200 with {_kind(answer)}, not JSON; is this a login page or a proxy? {_head(body)}")
     if 300 <= status < 400:
-        raise Refused(f"{place}: redirects to {answer.headers.get('Location', '?')}; put the final address into url")
+        there = place(answer.headers.get("Location", "?"))
+        raise Refused(f"{where}: redirects to {there}; put the final address into url")
     if status in (401, 403):
-        raise Refused(f"{place}: {status}; check bearer, username/password and the tenant header")
+        raise Refused(f"{where}: {status}; check bearer, username/password and the tenant header")
     if status == 404:
-        raise BadAnswer(f"{place}: 404; url must be the address before /api/v1")
+        raise BadAnswer(f"{where}: 404; url must be the address before /api/v1")
     message = _message(body)
     if status in (400, 422):
         if "timed out" in message or "canceled" in message:
-            raise TimedOut(f"{place}: {message}")
-        raise BadQuery(f"{place}: {message or _head(body)}")
+            raise TimedOut(f"{where}: {message}")
+        raise BadQuery(f"{where}: {message or _head(body)}")
     if status == 503 and "timed out" in message:
-        raise TimedOut(f"{place}: {message}")
-    raise BadAnswer(f"{place}: {status} {answer.reason or ''} {message or _head(body)}".rstrip())
+        raise TimedOut(f"{where}: {message}")
+    raise BadAnswer(f"{where}: {status} {answer.reason or ''} {message or _head(body)}".rstrip())
 
 
 def _message(body: bytes) -> str:
@@ -266,10 +268,3 @@ def _kind(answer: requests.Response) -> str:
 
 def _head(body: bytes) -> str:
     return repr(body[:120].decode("utf-8", "replace")) if body else "(empty)"
-
-
-def _short(error: Exception) -> str:
-    """The reason behind the wrappings of requests and urllib3."""
-    wrapped = error.args[0] if error.args else error
-    text = re.sub(r"^\w+\([^)]*\): ", "", str(getattr(wrapped, "reason", None) or error.__cause__ or error))
-    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -52,7 +52,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
         (("dry-run", "-c", DEMO, "-r", RECORDING, "--step", "15"), "--step: 15 has no unit|--step: '15' has no unit"),
         (("dry-run", "-c", DEMO, "--prometheus", "http://x", "--from", "noon"), "--from: 'noon' is not a time"),
         (("dry-run", "-c", DEMO, "--prometheus", "http://x", "--from", "1h", "--to", "2h"), "the range is empty"),
-        (("dry-run", "-c", DEMO, "--prometheus", "x"), "must start with http"),
+        (("dry-run", "-c", DEMO, "--prometheus", "x"), "does not begin with http"),
         (
             ("dry-run", "-c", DEMO, "-r", RECORDING, "--report", "/proc/x/r.html"),
             "--report .*: cannot be written",

@@ -157,7 +157,9 @@ def test_a_pid_with_nothing_to_hold_is_refused(objectives: str) -> None:
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("prometheus:9090", "must start with http"),
+        ("prometheus:9090", "does not begin with http"),
+        ("http://[::1]x:80", "is no address"),
+        ("http://[::1", "is no address"),
         ("http://", "names no host"),
         ("http://:9090", "names no host"),
         ("http://a:99999", "is no address"),
@@ -166,7 +168,10 @@ def test_a_pid_with_nothing_to_hold_is_refused(objectives: str) -> None:
         ("http://a:9090/api/v1", "must be the address before /api/v1"),
         ("https://a/prom/api/v1/", "must be the address before /api/v1"),
         ("http://a/?x=1", "something behind"),
-        ("http://user:secret@a", "credentials in the address would be logged; use username"),
+        ("http://user:secret@a", "credentials in the URL would be logged; use username"),
+        ("http://user:secret@[::1", "is no address"),
+        ("user:secret@a:9090", "does not begin with http"),
+        ("http://user:1/secret@a", "looks like credentials"),
     ],
 )
 def test_an_address_that_cannot_be_asked_is_refused(url: str, expected: str) -> None:
