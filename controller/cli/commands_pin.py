@@ -19,9 +19,12 @@ from controller.cli.terminal import out, say, warn
 from controller.cli.times import parse_duration, parse_time
 from controller.config import GovernorConfig, LeverConfig, load
 from controller.config.lever_checks import on_quantum
+from controller.config.pin_checks import together
 from controller.config.report import nearest
 from controller.core.errors import InputError
+from controller.core.group import most_out
 from controller.core.model import Decision, Lever, Mode, Pin, PoolReadings, Target
+from controller.core.relief import OUT
 from controller.core.rules import PER_REPLICA
 from controller.explain import clock, number
 from controller.rehearse.lines import write_line
@@ -66,9 +69,9 @@ def pin(
     newest = _newest(Path(settings.ledger.path)) if chosen.lever in PER_REPLICA else None
     _member(chosen, lever, newest)
     with pins.edit(_file(settings)) as entries:
-        _one_left(
-            chosen, lever, wanted, {t: entry.pin for t, entry in entries.items() if entry.pin.until > now}, newest
-        )
+        others = {t: entry.pin for t, entry in entries.items() if entry.pin.until > now}
+        _one_left(chosen, lever, wanted, others, newest)
+        _within_budgets(settings, chosen, wanted, others, now)
         before = entries.get(chosen)
         entries[chosen] = pins.Entry(wanted, now)
     said = f"{chosen} pinned at {number(wanted.value)} until {clock(wanted.until, date=True)} UTC: {wanted.reason}"
@@ -79,6 +82,7 @@ def pin(
         warn(f"{chosen}: the lever is in mode {lever.mode}, so the pin is not sent; write mode: auto to have it act")
     elif lever.mode is Mode.PROTECT:
         warn(f"{chosen}: the lever is in mode protect, so the pin may only tighten or add")
+    _tell_cap(chosen, lever, wanted, others, newest)
     say("the running Governor takes it at its next tick")
 
 
@@ -242,6 +246,46 @@ def _one_left(
         f"{target}: at {number(wanted.value)} no replica of {target.pool} would be in rotation "
         f"({'; '.join(others_are) or 'it is the only one'}); {mend} more than 0"
     )
+
+
+def _within_budgets(
+    config: GovernorConfig, target: Target, wanted: Pin, others: Mapping[Target, Pin], now: float
+) -> None:
+    """Pins that no budget can hold together. One that only lowers what was too much is taken. Raises InputError."""
+    if target.lever is not Lever.REPLICAS:
+        return
+    known = {**{one: pin for one, pin in assembly.pins(config).items() if pin.until > now}, **others}
+    before = known.get(target)
+    if before is not None and wanted.value <= before.value:
+        return
+    pinned = {one.pool: pin.value for one, pin in {**known, target: wanted}.items() if one.lever is Lever.REPLICAS}
+    for title, words in together(config, pinned):
+        budget = config.budgets[title]
+        if budget.pools == "all" or target.pool in budget.pools:
+            more = [one for one in sorted(known) if one.lever is Lever.REPLICAS and one != target]
+            mend = f"write less, unpin {more[0]}" if more else "write less"
+            raise InputError(
+                f"{target}: at {number(wanted.value)} this takes {words}; budgets hold for pins too, so {mend} or "
+                "raise the budget"
+            )
+
+
+def _tell_cap(
+    target: Target, lever: LeverConfig, wanted: Pin, others: Mapping[Target, Pin], newest: Record | None
+) -> None:
+    """A person may take out more than the breaker may; its policy then takes out no other, however bad."""
+    readings = newest.snapshot.pools.get(target.pool) if newest is not None else None
+    if target.lever not in PER_REPLICA or wanted.value >= OUT or newest is None or readings is None:
+        return
+    names, held = _seen(readings, lever), {**others, target: wanted}
+    ones = [Target(target.pool, target.lever, name) for name in names]
+    low = sum((held[one].value if one in held else _accepted(newest, one)) < OUT for one in ones)
+    cap = most_out(len(names), lever.group)
+    if low > cap:
+        warn(
+            f"{target}: with it {low} of {len(names)} are held back, and group allows {cap}: no other can be, "
+            "however bad it is"
+        )
 
 
 def _accepted(newest: Record, target: Target) -> float:

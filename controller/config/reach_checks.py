@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from controller.config.errors import Finding, Path
 from controller.config.models import GovernorConfig, LeverConfig, PairConfig
+from controller.config.pin_checks import pins_together
 from controller.core.model import Lever, Mode
 from controller.core.relief import OUT
 
@@ -34,7 +35,7 @@ def check_reach(config: GovernorConfig) -> Iterator[Finding]:
 
 def hints(config: GovernorConfig, now: datetime) -> tuple[Finding, ...]:
     """What is no mistake and hardly meant."""
-    return (*_over(config, now), *_ladders(config))
+    return (*_over(config, now), *pins_together(config, now), *_ladders(config))
 
 
 def _over(config: GovernorConfig, now: datetime) -> Iterator[Finding]:

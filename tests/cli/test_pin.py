@@ -226,6 +226,49 @@ def test_the_list_of_pins_does_not_say_that_what_is_held_is_in_force(breakers: P
     assert states["chat/breaker/pod-7"] == "no such replica is seen"
 
 
+@pytest.fixture
+def shared(config: Path) -> Path:
+    """Two pools that share ten GPUs; the first is pinned at three by the config."""
+    text = config.read_text().replace("ledger:", "budgets: {gpus: {max: 10}}\nledger:", 1)
+    other = "{min: 1, max: 9, mode: auto, policy: {kind: capacity}}"
+    config.write_text(
+        f"{text}  code: {{engine: vllm, selector: {{model_name: code}}, levers: {{replicas: {other}}}}}\n"
+    )
+    return config
+
+
+def test_two_people_who_pin_two_pools_are_told_that_both_cannot_have_it(shared: Path) -> None:
+    """Each pin was within the budget alone, and at night the plan cut one of them."""
+
+    def hold(pool: str, value: str) -> Result:
+        return run(shared, "pin", f"{pool}/replicas", value, "--for", "1h", "--reason", "launch")
+
+    assert str(hold("code", "8").exception) == (
+        "code/replicas: at 8 this takes 11 GPUs (chat 3 x 1 pinned, code 8 x 1 pinned), and the budget gpus allows 10; "
+        "budgets hold for pins too, so write less, unpin chat/replicas or raise the budget"
+    )
+    assert hold("code", "7").exit_code == 0
+    assert "11 GPUs (chat 4 x 1 pinned, code 7 x 1 pinned)" in str(hold("chat", "4").exception)
+    assert hold("code", "6").exit_code == 0
+    assert hold("chat", "4").exit_code == 0
+
+
+def test_whoever_makes_it_better_is_not_refused_because_it_is_not_good_yet(shared: Path) -> None:
+    with pins.edit(pins.file_of(shared.parent / "ledger")) as entries:
+        for pool in ("chat", "code"):
+            entries[Target(pool, Lever.REPLICAS)] = pins.Entry(Pin(9.0, time.time() + 3600, "x"), time.time())
+
+    assert run(shared, "pin", "chat/replicas", "8", "--for", "1h", "--reason", "less").exit_code == 0
+
+
+def test_whoever_takes_out_more_than_the_breaker_may_is_told_what_it_means(breakers: Path) -> None:
+    assert "held back" not in out(breakers, "pod-0").stderr
+    done = out(breakers, "pod-1")
+
+    assert done.exit_code == 0
+    assert "with it 2 of 3 are held back, and group allows 1: no other can be, however bad it is" in done.stderr
+
+
 def test_a_weight_cannot_be_pinned_at_nothing_at_all(config: Path, recorded: Path) -> None:
     done = run(config, "pin", "chat/weight/pod-1", "0", "--for", "1h", "--reason", "x")
 

@@ -118,6 +118,33 @@ def test_a_pin_that_ended_years_ago_is_told() -> None:
     assert told(config(f"{FREE}, {PIN}")) == []
 
 
+def pins_of(read: int, write: int, until: str = "2030") -> str:
+    """Eight GPUs for a pool of two each and one of one."""
+    pins = [f"pin: {{value: {one}, until: {until}-01-01T00:00:00Z, reason: fair}}" for one in (read, write)]
+    text = BASE.format(read=f"replicas: {{{FREE}, {pins[0]}}}", write=8, more="budgets: {gpus: {max: 8}}")
+    return text.replace("max: 8, policy: {kind: capacity}}}", f"max: 8, policy: {{kind: capacity}}, {pins[1]}}}}}")
+
+
+def test_pins_that_fit_alone_and_not_together_are_told() -> None:
+    """Each was within the budget, and the one of the launch day was cut by the plan."""
+    (found,) = told(loads(pins_of(3, 3)))
+
+    assert found == (
+        "pools.write.levers.replicas.pin.value: with the other pools this takes 9 GPUs (read 3 x 2 pinned, write 3 x 1 "
+        "pinned), and the budget gpus allows 8; budgets hold for pins too, so not all of this will stand; lower a pin "
+        "or raise the budget"
+    )
+    assert told(loads(pins_of(3, 2))) == []
+    assert not any("budget" in one for one in told(loads(pins_of(3, 3, "2020"))))
+
+
+def test_a_pin_that_leaves_another_pool_less_than_its_minimum_is_told() -> None:
+    pin = "pin: {value: 4, until: 2030-01-01T00:00:00Z, reason: fair}"
+    (found,) = told(config(f"{FREE}, {pin}", more="budgets: {gpus: {max: 8}}"))
+
+    assert "9 GPUs (read 4 x 2 pinned, write 1 x 1 at least)" in found
+
+
 def test_a_ladder_that_leaves_nothing_to_downgrade_is_told() -> None:
     gate, less = "admission: {policy: {kind: gate}}", "downgrade: {receivers: [write], policy: {kind: downgrade}}"
     (found,) = told(config(FREE, gate, less))
