@@ -119,19 +119,19 @@ def capped(finals: Mapping[str, float], estimate: Estimate, now: Balance, here: 
     """Demand of tenants above their caps, as far as it is still here: a cap stands before all else in the gateway, so
     it holds back the same part of what is sent elsewhere. Nothing while the cost of a token is unknown."""
     here = Here() if here is None else here
-    unit = estimate.unit_tokens
+    unit, flows = estimate.unit_tokens, now.by_flow
     if not unit:
         return 0.0
-    have, taken = [], []
-    for tenant, flow in now.by_flow.items():
-        left = flow * here.flows.get(tenant, 1.0)
-        have.append(left)
-        cap = finals.get(tenant)
-        if cap is not None and cap < flow * unit:
-            share = cap / unit / flow
-            taken.append(left * (1.0 - share))
-            here.capped(tenant, share)
-    whole, away = math.fsum(have), math.fsum(taken)  # exact, so in whatever order
+    over = {t: cap for t, cap in finals.items() if (flow := flows.get(t)) is not None and cap < flow * unit}
+    if not over:
+        return 0.0  # most caps of most ticks
+    whole = math.fsum([here.flow(now, tenant) for tenant in flows])  # exact, so in whatever order
+    taken = []
+    for tenant, cap in over.items():
+        share = cap / unit / flows[tenant]
+        taken.append(here.flow(now, tenant) * (1.0 - share))
+        here.capped(tenant, share)
+    away = math.fsum(taken)
     if away > 0:
         here.thinned(now, 1.0 - away / whole)
     return away
