@@ -15,9 +15,10 @@ while requests wait is the worst of mistakes.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from typing import NamedTuple
 
 from controller.core.model import Lever, Target
 from controller.core.rules import PER_REPLICA, LeverRules
@@ -36,6 +37,7 @@ ONCE = 1800.0  # seconds in which one lever of a pool is undone once
 
 
 Values = Mapping[Lever, Mapping[str, float]]  # of a pool, by lever and member
+_NO_VALUES: Values = {}
 
 
 class Verdict(StrEnum):
@@ -47,8 +49,7 @@ class Verdict(StrEnum):
     HARMFUL = "harmful"
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """A pool at one tick: demand offered, what is carried and what is admitted, replica-equivalents (None = not told);
     `waiting` work in replica-seconds."""
 
@@ -59,8 +60,7 @@ class Sample:
     admitted: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(NamedTuple):
     """A window of samples, in replica-equivalents: mean demand and carried, `growth` of the waiting work, `dealt` the
     demand that did not queue, `shed` what is neither admitted nor queued (None where admissions are not told), and the
     standard errors of the two. `waiting` is the mean and `least` the least work that waited, in replica-seconds."""
@@ -85,8 +85,7 @@ class Trend:
         return self.growth > 0 and self.waiting > QUEUED * max(self.carried, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(NamedTuple):
     """An action under watch: `since` its first move and `moved` its last, unix seconds; `before` all values of the pool
     before it; `settled` since when it should show."""
 
@@ -107,17 +106,16 @@ class Undo:
     again: float
 
 
-@dataclass(frozen=True, slots=True)
-class PoolEffect:
+class PoolEffect(NamedTuple):
     """Memory of one pool: samples of the last window, values at the last move of each lever, trials, absents in a row,
     until when levers are passed over, and undos."""
 
     samples: tuple[Sample, ...] = ()
-    values: Values = field(default_factory=dict)
-    trials: Mapping[Lever, Trial] = field(default_factory=dict)
-    absents: Mapping[Lever, int] = field(default_factory=dict)
-    passed_over: Mapping[Lever, float] = field(default_factory=dict)
-    undos: Mapping[Lever, Undo] = field(default_factory=dict)
+    values: Values = _NO_VALUES
+    trials: Mapping[Lever, Trial] = {}
+    absents: Mapping[Lever, int] = {}
+    passed_over: Mapping[Lever, float] = {}
+    undos: Mapping[Lever, Undo] = {}
 
     def counts(self, lever: Lever, at: float) -> bool:
         """Whether the relief of this lever may be counted on."""
@@ -132,8 +130,7 @@ class PoolEffect:
         return min(wish, before) if after > before else max(wish, before)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """A pool now. `values` as read back; `foreign` levers that somebody else moved; `arrived` whether all replicas that
     were asked for serve; `relief` replica-equivalents that a lever gives with such values, at the demand of now."""
 
@@ -181,7 +178,7 @@ def watch(seen: Seen, state: PoolEffect) -> tuple[PoolEffect, tuple[Finding, ...
             and trials[lever].settled is None
             and _onward(moves[lever], state, trials[lever], lever, seen)
         ):
-            trials[lever] = replace(trials[lever], moved=seen.at)
+            trials[lever] = trials[lever]._replace(moved=seen.at)
         else:
             # What was seen until the last tick is what was before: this tick's reading may have the action in it.
             before = trend([s for s in state.samples if s.at > seen.at - span - 1e-6])
@@ -189,7 +186,7 @@ def watch(seen: Seen, state: PoolEffect) -> tuple[PoolEffect, tuple[Finding, ...
             if before is not None:
                 trials[lever] = Trial(seen.at, seen.at, state.values, before)
     values = {one: v if one in moves else state.values.get(one, v) for one, v in seen.values.items()}
-    after = replace(state, samples=samples, values=values, trials=trials)
+    after = state._replace(samples=samples, values=values, trials=trials)
     return _conclude(after, found, seen, state.trials), tuple(found)
 
 
@@ -272,9 +269,9 @@ def _settle(trial: Trial, lever: Lever, seen: Seen) -> Trial:
     rules = seen.rules[lever]
     if lever is Lever.REPLICAS:
         # The window of a reading must pass too, else it still holds the time before.
-        return replace(trial, settled=seen.at + seen.window) if seen.arrived else trial
+        return trial._replace(settled=seen.at + seen.window) if seen.arrived else trial
     rest = max(rules.settle, seen.window)
-    return replace(trial, settled=trial.moved + rest) if seen.at >= trial.moved + rest - 1e-6 else trial
+    return trial._replace(settled=trial.moved + rest) if seen.at >= trial.moved + rest - 1e-6 else trial
 
 
 def _judge(trial: Trial, lever: Lever, seen: Seen, samples: Sequence[Sample], span: float) -> Finding | None:
@@ -365,8 +362,7 @@ def _conclude(
             values = _undoing(trials[lever], lever, seen)
             if values:
                 undos[lever] = Undo(values, seen.at + STANDS, seen.at + ONCE)
-    return replace(
-        state,
+    return state._replace(
         absents=absents,
         passed_over={lever: until for lever, until in passed.items() if until > seen.at},
         undos={lever: held for lever, held in undos.items() if held.again > seen.at},

@@ -15,7 +15,8 @@ Forecasts are clamped to half and twice of what is there, because no law here de
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.core.forecast_laws import LAWS, STEP, Laws
 
@@ -55,13 +56,12 @@ class Error:
     by_law: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastState:
+class ForecastState(NamedTuple):
     """`losses` are fading sums of pinball loss and `counts` of forecasts, by law; `alpha` is the adapted share above,
     None before anything came due. `at` is None after silence."""
 
     at: float | None = None
-    laws: Laws = field(default_factory=Laws)
+    laws: Laws = Laws()
     law: int = DEFAULT
     issued: tuple[Issued, ...] = ()
     errors: tuple[Error, ...] = ()
@@ -90,10 +90,10 @@ def update(
     if value <= FLOOR * 2:
         # Silence is nobody's error, and what comes after it has no trend yet.
         waiting = tuple(one for one in state.issued if one.due > now)
-        return Forecast(0.0, 0.0, law=LAWS[state.law]), replace(state, at=None, issued=waiting)
+        return Forecast(0.0, 0.0, law=LAWS[state.law]), state._replace(at=None, issued=waiting)
     young = math.log(late) if late is not None and late > FLOOR * 2 else None
     laws = state.laws.follow(now, math.log(value), young, fresh=state.at is None)
-    state = _judged(replace(state, laws=laws), now, q)
+    state = _judged(state._replace(laws=laws), now, q)
     here = laws.track.flat
     points = tuple(min(max(point, here - CLAMP), here + CLAMP) for point in laws.ahead(now, horizon))
     law = state.law if state.law < len(points) else DEFAULT
@@ -107,7 +107,7 @@ def update(
     if not issued or now + horizon >= issued[-1].due + STEP - 1e-6:
         issued = (*issued, Issued(now + horizon, horizon, law, points, uppers if earned else ()))
     made = Forecast(math.exp(points[law]), math.exp(uppers[law]), math.exp(here), laws.track.noise, LAWS[law])
-    return made, replace(state, at=now, law=law, issued=issued)
+    return made, state._replace(at=now, law=law, issued=issued)
 
 
 def _judged(state: ForecastState, now: float, q: float) -> ForecastState:
@@ -127,8 +127,8 @@ def _judged(state: ForecastState, now: float, q: float) -> ForecastState:
             continue
         miss = 1.0 if truth > one.uppers[one.law] else 0.0
         alpha = min(max((1 - q if alpha is None else alpha) + GAMMA * (1 - q - miss), 0.03), 0.5)
-    return replace(
-        state, errors=errors, losses=tuple(losses), counts=tuple(counts), alpha=alpha,
+    return state._replace(
+        errors=errors, losses=tuple(losses), counts=tuple(counts), alpha=alpha,
         law=_chosen(state.law, losses, counts), issued=tuple(one for one in state.issued if one.due > now),
     )  # fmt: skip
 

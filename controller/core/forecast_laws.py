@@ -12,7 +12,7 @@ whole window, which is as late as it is long.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 STEP = 60.0  # seconds; the unit of the smoothing below, which is scaled to the time that really passed
 LEVEL, TREND, DAMP = 0.6, 0.2, 0.92  # per step
@@ -33,8 +33,7 @@ NEW_DAY = 0.3  # weight of today in a bin that earlier days have filled
 LAWS = ("last", "holt", "seasonal")
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
+class Track(NamedTuple):
     """Level, its trend per step, the level without a trend, and the usual innovation, all in ln; `doubt` is the recent
     innovations' word against the trend. `at` is when it was told last, `since` when it began, `jumped` when it last
     jumped, unix seconds; `surge` while the younger window is believed."""
@@ -95,8 +94,7 @@ def _run(steps: float) -> float:
     return DAMP * (1 - math.exp(math.log(DAMP) * steps)) / (1 - DAMP)
 
 
-@dataclass(frozen=True, slots=True)
-class Season:
+class Season(NamedTuple):
     """The shape of a day: mean ln of demand by bin of ``WIDTH`` seconds of the day (UTC), less the level of its day;
     None where never seen. `offset` is today's level over the usual one. `sum` and `weight` are of the bin that is being
     filled, which is number `filling` since 1970."""
@@ -118,17 +116,17 @@ class Season:
         if usual is not None:
             offset += (1 - math.exp(-gone / OFFSET_TIME)) * (y - usual - offset)
         since = now if mine.since is None else mine.since
-        return replace(mine, since=since, at=now, offset=offset, sum=mine.sum + gone * y, weight=mine.weight + gone)
+        return mine._replace(since=since, at=now, offset=offset, sum=mine.sum + gone * y, weight=mine.weight + gone)
 
     def _closed(self, number: int) -> "Season":
         """With the filled bin in the shape and another begun."""
         if self.weight <= 0:
-            return replace(self, filling=number, sum=0.0, weight=0.0)
+            return self._replace(filling=number, sum=0.0, weight=0.0)
         bins = list(self.bins or (None,) * BINS)
         place, mean = self.filling % BINS, self.sum / self.weight - self.offset
         old = bins[place]
         bins[place] = mean if old is None else old + NEW_DAY * (mean - old)
-        return replace(self, bins=tuple(bins), filling=number, sum=0.0, weight=0.0)
+        return self._replace(bins=tuple(bins), filling=number, sum=0.0, weight=0.0)
 
     def usual(self, when: float) -> float | None:
         """ln of demand at that time of a usual day, between the middles of bins; None before a whole day was seen."""
@@ -142,12 +140,11 @@ class Season:
         return one + (place - left) * (other - one)
 
 
-@dataclass(frozen=True, slots=True)
-class Laws:
+class Laws(NamedTuple):
     """All laws over one series."""
 
-    track: Track = field(default_factory=Track)
-    season: Season = field(default_factory=Season)
+    track: Track = Track()
+    season: Season = Season()
 
     def follow(self, now: float, y: float, young: float | None = None, *, fresh: bool) -> "Laws":
         """Take the value y (ln) at `now`, and that of a shorter window; `fresh` when there was nothing before."""

@@ -6,12 +6,12 @@ Two memories are kept for each pool: whether actions helped (``effect``) and whe
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from controller.core import effect, oscillation, relief
 from controller.core.effect import PoolEffect, Sample, Seen
-from controller.core.model import Lever, Mode, Snapshot, Target
-from controller.core.movable import UNREAD
+from controller.core.model import Lever, Snapshot, Target
+from controller.core.movable import ACTING, UNREAD
 from controller.core.oscillation import OscillationState
 from controller.core.ports import Balance, Estimate
 from controller.core.rules import PER_REPLICA, LeverRules, PoolRules
@@ -22,12 +22,11 @@ IDLE = 1e-3  # replica-equivalents of demand below which there is nothing to fol
 MOST_OFF = 0.95  # share of the demand beyond which more relief is no further swing
 
 
-@dataclass(frozen=True, slots=True)
-class Hindsight:
+class Hindsight(NamedTuple):
     """Memory of one pool."""
 
-    effect: PoolEffect = field(default_factory=PoolEffect)
-    swings: Mapping[Lever, OscillationState] = field(default_factory=dict)
+    effect: PoolEffect = PoolEffect()
+    swings: Mapping[Lever, OscillationState] = {}
 
     def gain(self, lever: Lever) -> float:
         """Factor on feedback and release."""
@@ -41,7 +40,7 @@ def look(
     """Take in one tick."""
     rules = {
         one.lever: one for one in pool.levers
-        if one.lever not in PER_REPLICA and one.mode in (Mode.PROTECT, Mode.AUTO)
+        if one.lever not in PER_REPLICA and one.mode in ACTING
     }  # fmt: skip
     if not rules:
         return state

@@ -11,7 +11,7 @@ that a gain lowered by mistake costs capacity and no promise.
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 SWING = 0.05  # ln of the value; what is less is no swing
 OWN = 0.5  # share of a swing that its drive must at least explain
@@ -23,8 +23,7 @@ CELLS = 8  # parts into which a dead time and a release are cut, to remember the
 MOST_CELLS = 20 * CELLS  # of a climb that does not end, the beginning is forgotten
 
 
-@dataclass(frozen=True, slots=True)
-class Swing:
+class Swing(NamedTuple):
     """A stretch from turn to turn: unix seconds, its sign and size in ln, and whether nothing drove it."""
 
     start: float
@@ -33,8 +32,7 @@ class Swing:
     own: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """Least and most of the drive in a part of the past that begins at `at`, unix seconds."""
 
     at: float
@@ -42,8 +40,7 @@ class Cell:
     most: float
 
 
-@dataclass(frozen=True, slots=True)
-class OscillationState:
+class OscillationState(NamedTuple):
     """Memory of one lever: its gain; the last turn (unix seconds, ln of the value) and the furthest point since; the
     swings in a row that were its own; and the drive since a while before the last turn."""
 

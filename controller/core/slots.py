@@ -9,7 +9,7 @@ so where that is what limits, the least of both is still the operating point.
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.core.model import Scope
 from controller.core.signals import Signal
@@ -19,8 +19,7 @@ SHARE = 1 / 3  # of all of those that must be at it: else something else limits
 MEMORY = 240  # scrapes after which what was seen counts half
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
+class Slots(NamedTuple):
     """`top` is the largest batch of a replica so far; of the scrapes while requests waited, `at` showed that and
     `below` less."""
 

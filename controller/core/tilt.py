@@ -11,7 +11,7 @@ the morning is bent as soon as batches grow.
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MEMORY = 3600.0  # seconds over which samples fade
 UNIT = 180.0  # seconds of samples that weigh 1
@@ -19,8 +19,7 @@ PRIOR = 0.05  # weight of the prior against samples of which each is wrong by so
 MOST = 2.0  # largest tilt of a part, either way
 
 
-@dataclass(frozen=True, slots=True)
-class Tilt:
+class Tilt(NamedTuple):
     """Fading sums of the normal equations: of (1 - s)^2, (1 - s) s, s^2, and of the ratio with each."""
 
     aa: float = 0.0

@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -187,7 +187,7 @@ def test_missing_data_concludes_nothing() -> None:
     state = plant.state
     found: list[Finding] = []
     for tick in range(1, 30):
-        state, made = watch(replace(seen, at=plant.at + TICK * tick), state)
+        state, made = watch(seen._replace(at=plant.at + TICK * tick), state)
         found += made
 
     assert [f.verdict for f in found] == [Verdict.INCONCLUSIVE]
@@ -263,7 +263,7 @@ def test_noise_is_no_harm(seed: int) -> None:
 
 def test_a_release_after_which_a_queue_grows_is_taken_back() -> None:
     plant = Plant(demand=lambda at: 23.0, waiting=0.0).run(240, cap=6.0)
-    plant.state = replace(plant.state, trials={})
+    plant.state = plant.state._replace(trials={})
     plant.run(240, cap=10.0)
 
     assert plant.verdicts == [Verdict.HARMFUL]
