@@ -10,6 +10,7 @@ and are applied by ``decide`` before the hard bounds, which come last so that th
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 from controller.core.case import Case, Common
 from controller.core.guard_state import GuardState, Pairs, since
@@ -57,17 +58,25 @@ def bounds(limits: Limits, value: float, *, up: bool = False) -> tuple[float, Wh
     """Round to the quantum, or `up` to it, then clamp; the bounds win because they are multiples of the quantum or
     meant as they are. Breakers are rounded up: a probe that a coarse target makes nothing of, or a ramp that never
     quite arrives, would keep a replica out for ever."""
-    rounded = value
-    if limits.quantum > 0:
-        steps = value / limits.quantum
-        whole = (math.ceil(steps - 1e-9) if up else round(steps)) * limits.quantum
-        rounded = round(whole, 12)  # 95 times 0.01 is not 0.95, and would be another value than the one asked for
-    clamped = min(max(rounded, limits.min), limits.max)
+    least, most, quantum = limits.min, limits.max, limits.quantum
+    if quantum == 1.0 and value % 1.0 == 0.0:
+        rounded = value  # caps, gates and replicas, tens of thousands a tick
+    else:
+        rounded = _rounded(value, quantum, up) if quantum > 0 else value
+    clamped = rounded if least <= rounded <= most else min(max(rounded, least), most)
     if clamped > rounded:
         return clamped, Why.MIN_BOUND
     if clamped < rounded:
         return clamped, Why.MAX_BOUND
     return clamped, Why.QUANTUM if rounded != value else None
+
+
+@lru_cache(maxsize=4096)
+def _rounded(value: float, quantum: float, up: bool) -> float:
+    """A multiple of the quantum. Weights and breakers are the same few shares of 1 all over a fleet."""
+    steps = value / quantum
+    whole = (math.ceil(steps - 1e-9) if up else round(steps)) * quantum
+    return round(whole, 12)  # 95 times 0.01 is not 0.95, and would be another value than the one asked for
 
 
 # --- the guards --------------------------------------------------------------------------------------------------
@@ -232,9 +241,9 @@ def remembered(
     """The same of a target that needs no case: nothing of it moves."""
     at, every = common.tick.at, common.rules.every
     due = at + every if every and at >= before.due - 1e-6 else before.due
-    wishes = since(before.wishes, common.stable_since)
+    wishes, now = since(before.wishes, common.stable_since), (at, value)
     # Who is in doubt asks for no less than there is, and that is no wish: one partial scrape in three minutes would
     # keep a pool at its size for good. A doubt as long as the memory begins it anew.
     if sought is not None or all(wish == value for _, wish in wishes):
-        wishes = (*wishes, (at, value if sought is None else sought))
-    return GuardState(wishes, changes, (at, value), due, short, out)
+        wishes = (*wishes, now if sought is None or sought == value else (at, sought))
+    return GuardState(wishes, changes, now, due, short, out)

@@ -49,10 +49,14 @@ def merge(proposals: Sequence[Proposal], current: float | None, *, relax_down: b
 
 def _alone(proposal: Proposal, current: float | None) -> Merged:
     """What comes of one proposal. A bound that changes nothing still says why nothing changes."""
-    ask, value = proposal.ask, proposal.value
-    if current is not None and ((ask is Ask.AT_LEAST and value < current) or (ask is Ask.AT_MOST and value > current)):
-        return _from(proposal)._replace(value=current)
-    return _from(proposal)
+    _, ask, value, by, why, evidence = proposal
+    if (
+        current is not None
+        and ask is not Ask.SET
+        and ((ask is Ask.AT_LEAST and value < current) or (ask is Ask.AT_MOST and value > current))
+    ):
+        value = current
+    return Merged(value, by, why, dict(evidence))
 
 
 def _from(proposal: Proposal) -> Merged:

@@ -3,11 +3,12 @@
 from controller.core.model import Decision, Mode, TargetState
 
 UNREAD = TargetState(accepted=None, error="not read")  # a target that nobody has told anything of
+ACTING = (Mode.AUTO, Mode.PROTECT)  # modes in which a lever does more than observe
 
 
 def moves(decision: Decision) -> bool:
     """Whether an actuator gets what was decided, as far as its mode says."""
-    return not decision.blocked and decision.mode in (Mode.PROTECT, Mode.AUTO)
+    return not decision.blocked and decision.mode in ACTING
 
 
 def stands(decision: Decision) -> float | None:
