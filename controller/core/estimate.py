@@ -4,11 +4,12 @@ Pure: readings and the previous state in, an estimate and the next state out. On
 policies stay laws and the ledger holds all memory.
 """
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from controller.core import burn, cold_start
+from controller.core import burn, cold_start, versions
 from controller.core import forecast as ahead_of
-from controller.core.learn import bent, learn
+from controller.core.learn import bent
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.model import PoolReadings, TargetState
 from controller.core.parts import split
@@ -32,22 +33,23 @@ READS = frozenset(
 
 
 def update(
-    spec: EstimatorSpec, pool: PoolReadings, target: TargetState | None, now: float, state: EstimatorState
-) -> tuple[Estimate, EstimatorState]:
-    """One tick of one pool."""
+    spec: EstimatorSpec, pool: PoolReadings, target: TargetState | None, now: float, state: EstimatorState,
+    out: Collection[str] = (),
+) -> tuple[Estimate, EstimatorState]:  # fmt: skip
+    """One tick of one pool; `out` are replicas that a breaker holds out of rotation, where versions are told apart."""
     replicas = _serving(pool, target)
     state = cold_start.watch(spec, target, replicas, now, state)
     horizon = cold_start.horizon(spec, state)
     offered = _offered(pool)
     told = state.cache_told or pool.get(Signal.KV_USAGE).usable is not None
-    state = learn(spec, pool, replicas, now, state, state.forecast, told=told)
+    state = versions.learn(spec, pool, replicas, now, state, state.forecast, told=told)
     profile = bent(spec.prior, state)
-    served = _capacity(spec, profile, state)
+    served, shown, rates = _capacity(spec, profile, state, replicas, versions.serving(pool, out))
     ahead, state = _ahead(spec, served, offered, _recent(pool), now, horizon, state)
-    shown = None
-    if served is not None and state.shape is not None:
-        shown = proven(profile, _thinner(state.shape, replicas), state.kappa, served, state.seen)
-    return _assemble(spec, pool, replicas, served, shown, offered, ahead, horizon, state, profile), state
+    made = _assemble(spec, pool, replicas, served, shown, offered, ahead, horizon, state, profile)
+    if len(state.versions) > 1:
+        made = replace(made, versions=rates, unproven=versions.unproven(state))
+    return made, state
 
 
 def _ahead(
@@ -186,13 +188,22 @@ def _serving(pool: PoolReadings, target: TargetState | None) -> float | None:
     return target.ready if target is not None else None
 
 
-def _capacity(spec: EstimatorSpec, profile: Profile, state: EstimatorState) -> Capacity | None:
+def _capacity(
+    spec: EstimatorSpec, profile: Profile, state: EstimatorState, replicas: float | None,
+    groups: Mapping[str, Sequence[str]],
+) -> tuple[Capacity | None, float | None, Mapping[str, float]]:  # fmt: skip
+    """The operating point of a replica, the rate that one has shown it can serve, and the rate of each version where
+    replicas of several serve."""
     if state.shape is None:
-        return None
+        return None, None, {}
+    thinner = _thinner(state.shape, replicas)
+    if len(state.versions) > 1 and groups:
+        return versions.mixed(spec, state, state.shape, thinner, groups)
     most = [one for one in (state.full, state.slots.limit) if one is not None]
-    return capacity(
+    served = capacity(
         profile, state.shape, state.kappa, spec.itl_target, state.kv_sequences, min(most, default=None)
     )  # fmt: skip
+    return served, proven(profile, thinner, state.kappa, served, state.seen), {}
 
 
 def _thinner(shape: Shape, replicas: float | None) -> Shape:

@@ -23,21 +23,17 @@ FORGOTTEN = 5.0  # e-folds at once: after days of silence there is no limit left
 
 def learn(
     spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, now: float, state: EstimatorState,
-    memory: ahead_of.ForecastState, *, told: bool,
+    memory: ahead_of.ForecastState, *, told: bool, shape: Shape | None = None,
 ) -> EstimatorState:  # fmt: skip
-    """The next state; `memory` of the forecast and `told` whether KV usage was ever read go into it as they are."""
+    """The next state. `memory` of the forecast, `told` whether KV usage was ever read, and a `shape` that is known
+    already (the pool's, where these are some of its replicas) go into it as they are."""
     finished = pool.get(Signal.FINISHED_RATE)
     prompt, output = pool.get(Signal.PROMPT_TOKEN_RATE), pool.get(Signal.GENERATION_TOKEN_RATE)
     if not replicas or not finished.value or not output.value:
         return replace(state, at=now, batch=None, replicas=replicas, forecast=memory, cache_told=told)
     gain = _gain(state.at, now, state.samples)
-    hit = min(max(pool.get(Signal.PREFIX_HIT_RATE).value or 0.0, 0.0), 1.0)
-    # Prompt tokens are counted when a request begins and answer tokens while it runs: over those that finished, both
-    # look too long for as long as more begin than end, and a fleet that has just begun would be asked for threefold.
-    # All of one window: over the requests of another one, whatever stops or starts looks absurdly long or short.
-    begun = pool.get(Signal.BEGUN_RATE).usable or finished.value
-    seen = Shape((prompt.value or 0.0) / begun, 2 * output.value / (begun + finished.value), hit)
-    shape = _blend(state.shape, seen, gain)
+    if shape is None:
+        shape = _shape(pool, prompt.value or 0.0, output.value, finished.value, gain, state)
     itl = _itl(pool)
     batch = _batch(pool, itl, output.value, replicas)
     if not batch:
@@ -57,7 +53,8 @@ def learn(
         samples += 1
     waiting = pool.get(Signal.QUEUE_DEPTH).usable or 0.0
     crowded, full, full_for = _saturation(pool, replicas, batch, now, state)
-    return EstimatorState(
+    return replace(
+        state,
         at=now,
         kappa=kappa,
         samples=samples,
@@ -72,11 +69,21 @@ def learn(
         crowded=crowded,
         shape=shape,
         forecast=memory,
-        accepted=state.accepted,
-        asked=state.asked,
-        lags=state.lags,
         cache_told=told,
     )
+
+
+def _shape(
+    pool: PoolReadings, prompt: float, output: float, finished: float, gain: float, state: EstimatorState
+) -> Shape:
+    """Of the requests, from tokens and requests per second.
+
+    Prompt tokens are counted when a request begins and answer tokens while it runs: over those that finished, both look
+    too long for as long as more begin than end, and a fleet that has just begun would be asked for threefold. All of
+    one window: over the requests of another one, whatever stops or starts looks absurdly long or short."""
+    hit = min(max(pool.get(Signal.PREFIX_HIT_RATE).value or 0.0, 0.0), 1.0)
+    begun = pool.get(Signal.BEGUN_RATE).usable or finished
+    return _blend(state.shape, Shape(prompt / begun, 2 * output / (begun + finished), hit), gain)
 
 
 def _batch(pool: PoolReadings, itl: float | None, tokens: float, replicas: float) -> float | None:

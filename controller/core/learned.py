@@ -1,5 +1,6 @@
 """What is known of a pool beforehand, and what was learned of it: the estimator's spec and memory. Values only."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.core import burn
@@ -53,12 +54,34 @@ class EstimatorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class OfVersion:
+    """What was learned of replicas of one version, each as in ``EstimatorState``; `trained` the seconds of samples that
+    are behind its kappa, and whether it is the `heir` of another version that ran here before it."""
+
+    at: float | None = None
+    kappa: float = 1.0
+    samples: int = 0
+    tilt: Tilt = field(default_factory=Tilt)
+    batch: float | None = None
+    seen: float | None = None
+    kv_sequences: float | None = None
+    slots: Slots = field(default_factory=Slots)
+    full: float | None = None
+    full_for: float = 0.0
+    replicas: float | None = None
+    crowded: bool = False
+    trained: float = 0.0
+    heir: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EstimatorState:
     """`batch` is the sequences per replica at the last tick, `seen` the most so far; `kv_sequences` how many sequences
     fill the KV cache of one replica; `slots` what single replicas show of a limit of the batch; `full` the batch at
     which requests had to wait, where that was seen, and `full_for` how many seconds of that; `asked` capacity that was
     asked for and is awaited: (replicas, unix seconds); `lags` seconds that capacity took to come, newest last;
-    `cache_told` whether KV usage was ever read."""
+    `cache_told` whether KV usage was ever read. Where versions are told apart, what is said here of a replica is of
+    `version`, which most of them run, and `versions` has what was learned of each (``versions``)."""
 
     at: float | None = None
     kappa: float = 1.0
@@ -78,3 +101,5 @@ class EstimatorState:
     asked: tuple[tuple[float, float], ...] = ()
     lags: tuple[float, ...] = ()
     cache_told: bool = False
+    version: str = ""
+    versions: Mapping[str, OfVersion] = field(default_factory=dict)

@@ -75,8 +75,11 @@ def member(pool: PoolReadings, name: str) -> Scope:
     if single is not None:
         return single
     parts = [pool.replicas[one] for one in stands_for(pool, name)]
-    if not parts:
-        return _UNSEEN
+    return together(parts) if parts else _UNSEEN
+
+
+def together(parts: Sequence[Scope]) -> Scope:
+    """What is read of some replicas as one."""
     signals = {signal for part in parts for signal in part.signals}
     told = {(signal, stat) for part in parts for signal, by in part.latencies.items() for stat in by}
     latencies: dict[Signal, dict[str, Reading]] = {}

@@ -116,6 +116,8 @@ class Estimate:
     unit_sequences: float | None = None
     flows: Mapping[str, float] = field(default_factory=dict)
     classes: Mapping[str, float] = field(default_factory=dict)
+    versions: Mapping[str, float] = field(default_factory=dict)  # unit_rate by version, where several are known
+    unproven: bool = False  # whether what most replicas run came after another version, which could do what it can not
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from controller.core import estimate
+from controller.core import estimate, relief
 from controller.core.decide import DecideState, decide
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.members import seen
@@ -312,7 +312,8 @@ def learn(
             after[name] = state
             continue
         target = snapshot.targets.get(Target(name, Lever.REPLICAS))
-        estimates[name], after[name] = estimate.update(spec, readings, target, snapshot.tick.at, state)
+        out = relief.names_out(snapshot, name) if readings.versions else ()
+        estimates[name], after[name] = estimate.update(spec, readings, target, snapshot.tick.at, state, out)
     return estimates, after
 
 

@@ -1,0 +1,173 @@
+"""Versions: what is learned of replicas that run different things, each by its own. Pure.
+
+Where a label tells what each replica runs, a rollout or a canary is no change of one fleet but two fleets behind one
+router. The step-time model, the largest batch and the KV cache are learned of each version from its own replicas, and
+
+    unit rate of the pool = sum over versions of replicas * rate of one / all replicas
+
+so it moves with the mix, and what was learned of the old version is there again after a rollback. The shape of requests
+is the pool's: who asks does not know who answers. Replicas that a breaker holds out carry nothing and do not count.
+
+A version that was never seen begins with what is known of the one that most replicas run, and with the confidence of a
+prior: the first samples move it far. Until it was watched under load for a while it counts as that one, because a bad
+canary is taken out meanwhile, and capacity that was asked for on its account would come after it has gone.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
+
+from controller.core import forecast as ahead_of
+from controller.core import learn as of_replica
+from controller.core.learned import EstimatorSpec, EstimatorState, OfVersion
+from controller.core.members import together
+from controller.core.model import PoolReadings
+from controller.core.signals import Signal
+from controller.core.slots import ENOUGH, Slots
+from controller.core.step_model import Capacity, Shape, capacity, proven
+
+WATCHED = 120.0  # seconds of samples after which a version counts by its own step time
+KEPT = 4  # versions that are remembered; those that run now and the newest of the others
+_SHARED = ("at", "kappa", "samples", "tilt", "batch", "seen", "kv_sequences", "slots", "full", "full_for", "replicas",
+           "crowded")  # fmt: skip
+_OWN = (Signal.RUNNING, Signal.KV_USAGE, Signal.STUCK, Signal.GENERATION_TOKEN_RATE)
+
+
+def serving(pool: PoolReadings, out: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Replicas that serve, by what they run, sorted: those whose page was read, without those that are held `out`.
+    Empty where no label tells it; what a single replica does not tell is a version without a name."""
+    found: dict[str, list[str]] = {}
+    for name, scope in sorted(pool.replicas.items()) if pool.versions else ():
+        read = scope.get(Signal.QUEUE_DEPTH).value is not None or scope.get(Signal.KV_USAGE).value is not None
+        if read and name not in out:
+            found.setdefault(pool.versions.get(name, ""), []).append(name)
+    return {version: tuple(names) for version, names in sorted(found.items())}
+
+
+def learn(
+    spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, now: float, state: EstimatorState,
+    memory: ahead_of.ForecastState, *, told: bool,
+) -> EstimatorState:  # fmt: skip
+    """As ``learn.learn``, by version where there is more than one. While there is one, it is learned of as a pool is
+    whose versions nobody tells."""
+    groups = serving(pool)
+    if not groups:
+        return of_replica.learn(spec, pool, replicas, now, state, memory, told=told)
+    main = _main(groups, state.version)
+    known = dict(state.versions) or {main: _of(state, OfVersion())}
+    heir = _heir(known.get(state.version, known.get(main, OfVersion())))
+    before = {version: known.get(version, heir) for version in groups}
+    trust = max(one.samples for one in known.values())
+    if len(groups) == 1:
+        whole = of_replica.learn(spec, pool, replicas, now, _as(state, before[main], state.at), memory, told=told)
+        after = {main: _of(whole, before[main])}
+    else:
+        whole = of_replica.learn(spec, pool, replicas, now, replace(state, samples=trust), memory, told=told)
+        after = {}
+        for version, names in groups.items():
+            mine = _as(whole, before[version], state.at)
+            made = of_replica.learn(
+                spec, part(pool, names), float(len(names)), now, mine, memory, told=told, shape=whole.shape
+            )
+            after[version] = _of(made, before[version])
+    versions = _remembered({**known, **after}, groups)
+    return replace(_as(whole, after[main], now), version=main, versions=versions)
+
+
+def part(pool: PoolReadings, names: Sequence[str]) -> PoolReadings:
+    """The readings of some of a pool's replicas, as if they were a pool. Of what waits at a gateway they have their
+    share by number."""
+    own = together([pool.replicas[name] for name in names])
+    signals = {**pool.signals, **{signal: own.get(signal) for signal in _OWN}}
+    depth = pool.get(Signal.QUEUE_DEPTH)
+    if depth.value is not None:
+        inside = {name: one.get(Signal.QUEUE_DEPTH).value or 0.0 for name, one in sorted(pool.replicas.items())}
+        held = max(0.0, depth.value - sum(inside.values()))
+        mine = sum(inside[name] for name in names) + held * len(names) / len(inside)
+        signals[Signal.QUEUE_DEPTH] = depth._replace(value=mine, lo=None, hi=None)
+    return PoolReadings(
+        signals=signals,
+        latencies=own.latencies,
+        replicas={name: pool.replicas[name] for name in names},
+    )
+
+
+def mixed(
+    spec: EstimatorSpec, state: EstimatorState, shape: Shape, thinner: Shape, groups: Mapping[str, Sequence[str]]
+) -> tuple[Capacity, float, dict[str, float]]:
+    """What one replica serves on average over the versions that serve, the rate of it that was shown with the `thinner`
+    shape, and the rate by version."""
+    counted = {version: names for version, names in groups.items() if version in state.versions}
+    counted = counted or {state.version: ("",)}
+    each: dict[str, tuple[int, Capacity, float]] = {}
+    for version, names in counted.items():
+        one = _as(state, _counts(state, version), state.at)
+        profile = of_replica.bent(spec.prior, one)
+        most = [limit for limit in (one.full, one.slots.limit) if limit is not None]
+        at = capacity(profile, shape, one.kappa, spec.itl_target, one.kv_sequences, min(most, default=None))
+        own = state.versions.get(version)
+        each[version] = len(names), at, proven(profile, thinner, one.kappa, at, own.seen if own else one.seen)
+    total = sum(count for count, _, _ in each.values())
+    first = each.get(state.version) or next(iter(each.values()))
+    made = Capacity(
+        sum(count * at.sequences for count, at, _ in each.values()) / total,
+        sum(count * at.rate for count, at, _ in each.values()) / total,
+        first[1].limit,
+    )
+    shown = sum(count * rate for count, _, rate in each.values()) / total
+    return made, shown, {version: at.rate for version, (_, at, _) in each.items()}
+
+
+def unproven(state: EstimatorState) -> bool:
+    """Whether what most replicas run came after something else: what its replicas can do has to be shown by them."""
+    return state.version in state.versions and state.versions[state.version].heir
+
+
+def _counts(state: EstimatorState, version: str) -> OfVersion:
+    """What a version counts by: its own, once it was watched for long enough; the one that most run always does."""
+    own = state.versions[version]
+    if version == state.version or own.trained >= WATCHED:
+        return own
+    return state.versions[state.version]
+
+
+def _main(groups: Mapping[str, Sequence[str]], before: str) -> str:
+    """What most replicas run; of as many, what did before."""
+    most = max(len(names) for names in groups.values())
+    first = [version for version, names in groups.items() if len(names) == most]
+    return before if before in first else first[0]
+
+
+def _heir(known: OfVersion) -> OfVersion:
+    """What a version begins with after another one: the same values as a prior. What the other one has shown that it
+    carries, or how its parts were bent, is no proof for this one."""
+    slots = Slots(known.slots.top, min(known.slots.at, ENOUGH), min(known.slots.below, ENOUGH))
+    return OfVersion(kappa=known.kappa, kv_sequences=known.kv_sequences, slots=slots, full=known.full, heir=True)
+
+
+def _remembered(
+    versions: Mapping[str, OfVersion], groups: Mapping[str, Sequence[str]]
+) -> dict[str, OfVersion]:  # fmt: skip
+    gone = [version for version in versions if version not in groups]
+    newest = sorted(gone, key=lambda version: (-(versions[version].at or 0.0), version))
+    kept = {*groups, *newest[: max(0, KEPT - len(groups))]}
+    return {version: one for version, one in sorted(versions.items()) if version in kept}
+
+
+def _as(state: EstimatorState, one: OfVersion, at: float | None) -> EstimatorState:
+    """The state with what was learned of one version in place of the pool's. One that was not there at the last tick
+    begins anew with its batch."""
+    own = {name: getattr(one, name) for name in _SHARED}
+    if one.at != at:
+        own["batch"] = None
+    return replace(state, **own)
+
+
+def _of(state: EstimatorState, before: OfVersion) -> OfVersion:
+    """What was learned of one version, out of a state that is about it."""
+    own = {name: getattr(state, name) for name in _SHARED}
+    gone = (state.at or 0.0) - (before.at or 0.0) if before.at is not None and state.samples > before.samples else 0.0
+    return replace(before, **own, trained=before.trained + gone)
+
+
+if set(_SHARED) != {one.name for one in fields(OfVersion)} - {"trained", "heir"}:
+    raise AssertionError("what is learned of a version is what is learned of a replica")
