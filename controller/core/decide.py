@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.core import guards, hindsight, joint, relief
+from controller.core import drain, guards, hindsight, joint, relief
 from controller.core.case import Case
+from controller.core.drain import Drain
 from controller.core.fleet import RELIEVING, FleetHold, budgets, hold_releases, share
 from controller.core.guard_state import GuardState
 from controller.core.hindsight import Hindsight
@@ -31,13 +32,14 @@ _UNLEARNED, _UNSEEN = Estimate(), Hindsight()
 @dataclass(frozen=True, slots=True)
 class DecideState:
     """Memory of deciding: policy state by "pool/lever", guard state by target, the holds of the fleet guard on
-    replicas and on releases of other levers, and by pool what came of the last actions."""
+    replicas and on releases of other levers, and by pool what came of the last actions and which replicas drain."""
 
     policies: Mapping[str, Any] = field(default_factory=dict)
     guards: Mapping[Target, GuardState] = field(default_factory=dict)
     fleet: FleetHold | None = None
     hindsight: Mapping[str, Hindsight] = field(default_factory=dict)
     releases: FleetHold | None = None
+    drains: Mapping[str, Drain] = field(default_factory=dict)
 
 
 def decide(
@@ -88,7 +90,8 @@ class _Turn:
         for lever in pool.levers:
             targets = self._members.get((pool.pool, lever.lever)) or pool.of_lever(lever.lever)
             out = self._out(pool) if lever.lever is Lever.REPLICAS else 0
-            rung = Rung(pool, lever, targets, snapshot, estimate, balance, seen, self._ledger_ok, out)
+            held = self._before.drains.get(pool.pool) if lever.lever is Lever.WEIGHT else None
+            rung = Rung(pool, lever, targets, snapshot, estimate, balance, seen, self._ledger_ok, out, held)
             made = self._step(rung, left, wanted)
             net = 0.0
             if lever.lever in RELIEVING:
@@ -155,13 +158,31 @@ class _Turn:
         shared = joint.within(shared, rules, facts, known)
         shared, releases = hold_releases(shared, self._released, rules, now, before.releases)
         shared.update({t: bound(d, self._rules_of(t)) for t, d in _other(shared, decided)})
-        shared = budgets(shared, rules, known)  # what a minimum adds is shared, too: who pays is not asked twice
+        shared, drains = self._drained(shared, known)
         shared.update({t: finish(d, self._rules_of(t), now) for t, d in _other(shared, decided)})
         final = tuple(shared.values())
         holding = hold is not None or releases is not None
         plan = Plan(now, final, sentence(final, self._short, holding=holding))
         kept = _remembered(self._guard_states, decided, now)
-        return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases)
+        return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases, drains)
+
+    def _drained(
+        self, shared: Mapping[Target, Decision], known: Mapping[Target, float]
+    ) -> tuple[dict[Target, Decision], dict[str, Drain]]:
+        """Within the budgets, also with what a minimum adds: who pays is not asked twice. A fall that waits for its
+        replicas makes no room; where a raise needs it, nobody is waited for."""
+        rules, snapshot, before = self._rules, self._snapshot, self._before.drains
+        wished = budgets(shared, rules, known)
+        if not rules.draining:
+            return wished, {}
+        held, drains = drain.hold(wished, rules, snapshot, before)
+        within = budgets(held, rules, known)
+        short = {t.pool for t, d in within.items() if t.lever is Lever.REPLICAS and d.final != held[t].final}
+        if short:
+            hurried = {pool for one in rules.budgets if not short.isdisjoint(one.pools) for pool in one.pools}
+            held, drains = drain.hold(wished, rules, snapshot, before, hurried)
+            within = budgets(held, rules, known)
+        return within, drains
 
     def _rules_of(self, target: Target) -> LeverRules:
         return self._levers[target.pool, target.lever]

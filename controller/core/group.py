@@ -35,7 +35,7 @@ def keep_in(
         return dict(decisions)
     members = len(decisions) if staying is None else min(len(decisions), max(1, math.floor(staying)))
     room = most_out(members, rules.group)
-    out = [d for d in decisions.values() if d.final is not None and d.final < OUT]
+    out = [d for d in decisions.values() if d.final is not None and d.final < OUT and d.why is not Why.LEAVES]
     if len(out) <= room:
         return dict(decisions)
     detail = f"at most {room} of {members} out"

@@ -205,7 +205,8 @@ class Step(NamedTuple):
 
 class Decision(NamedTuple):
     """What becomes of one target this tick. `final` is None when its current value is unknown and nothing is asked.
-    `send` says whether an actuator gets it; `mode` why not, where the mode is the reason."""
+    `send` says whether an actuator gets it; `mode` why not, where the mode is the reason. `leaving` are the replicas
+    that are to go first where the count falls, for a target that can choose."""
 
     target: Target
     current: float | None
@@ -217,6 +218,7 @@ class Decision(NamedTuple):
     mode: Mode = Mode.AUTO
     until: float | None = None  # expiry that the target should enforce, unix seconds
     blocked: bool = False  # somebody else's value, or a write of ours of unknown outcome: nothing may move it
+    leaving: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:

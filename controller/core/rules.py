@@ -41,7 +41,9 @@ class LeverRules:
     at which pending capacity is no longer waited for; `every` the seconds between decisions of this lever; `expiry` the
     seconds after which the target itself should drop a value that is not neutral, 0 = never; `group` the largest share
     of the members that may be taken out at once (weight, breaker); `unwoken` that nothing tells demand while no replica
-    runs, so that one must stay; `floor` why the least is above the one of the config at this tick, if it is."""
+    runs, so that one must stay; `drain` the longest wait in seconds for replicas that will go to finish their requests
+    before the count is lowered, 0 = none; `floor` why the least is above the one of the config at this tick, if it
+    is."""
 
     lever: Lever
     policy: str
@@ -61,6 +63,7 @@ class LeverRules:
     expiry: float = 0.0
     group: float = 0.2
     unwoken: bool = False
+    drain: float = 0.0
     floor: Why | None = None
 
     @cached_property
@@ -195,6 +198,19 @@ class FleetRules:
             return depth[name]
 
         return tuple(sorted(self.pools, key=lambda p: (-steps(p.pool, ()), p.pool)))
+
+    @cached_property
+    def draining(self) -> "Mapping[str, tuple[LeverRules, LeverRules]]":
+        """The rules of replicas and weights of pools whose replicas finish their requests before they go, by pool."""
+        found = {}
+        for pool in self.pools:
+            levers = {one.lever: one for one in pool.levers}
+            replicas, weight = levers.get(Lever.REPLICAS), levers.get(Lever.WEIGHT)
+            if replicas is None or weight is None or replicas.drain <= 0:
+                continue
+            if weight.mode is Mode.AUTO and weight.by == "replica":
+                found[pool.pool] = (replicas, weight)
+        return found
 
     @cached_property
     def replica_by_replica(self) -> bool:

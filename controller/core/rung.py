@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.core import group, guards, operating, unavailable
+from controller.core import drain, group, guards, operating, unavailable
 from controller.core.case import Case, Common
+from controller.core.drain import Drain
 from controller.core.guard_state import GuardState, changes, observe
 from controller.core.hindsight import Hindsight
 from controller.core.merge import Merged, merge
@@ -42,14 +43,14 @@ class Rung:
 
     def __init__(
         self, pool: PoolRules, lever: LeverRules, targets: Sequence[Target], snapshot: Snapshot, estimate: Estimate,
-        balance: Balance, seen: Hindsight, ledger_ok: bool, out: int = 0,
+        balance: Balance, seen: Hindsight, ledger_ok: bool, out: int = 0, held: Drain | None = None,
     ) -> None:  # fmt: skip
         readings = snapshot.pools.get(pool.pool)
         lever = _woken(lever, readings)
         self.pool, self.lever = pool, lever
         self.owners = {target: snapshot.targets.get(target, UNREAD) for target in targets}
         self.snapshot, self.estimate, self.balance = snapshot, estimate, balance
-        self.seen, self.broken = seen, ""
+        self.seen, self.broken, self._drain = seen, "", held
         gain = seen.gain(lever.lever)
         self.common = Common(lever, snapshot.tick, readings, estimate, pool.window, ledger_ok, gain, out)
         self.cases: dict[Target, Case] = {}
@@ -65,7 +66,7 @@ class Rung:
         if policy is None or readings is None or self.lever.mode == Mode.OFF:
             return {}, state
         view = View(
-            self.snapshot.tick, readings, self._without_given_up(), dict.fromkeys(self.owners, self.lever.limits),
+            self.snapshot.tick, readings, self._in_view(), dict.fromkeys(self.owners, self.lever.limits),
             self.estimate, self.pool.tenants, self.pool.classes, self.pool.acting,
         )  # fmt: skip
         brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.common.gain, short)
@@ -83,8 +84,11 @@ class Rung:
             return {}, state
         return wanted, after
 
-    def _without_given_up(self) -> dict[Target, TargetState]:
-        """Capacity that is awaited for too long is not awaited any more, by nobody."""
+    def _in_view(self) -> dict[Target, TargetState]:
+        """What the law sees: no replica that drains, whose silence tells nothing, and no capacity that is awaited for
+        too long."""
+        if self._drain is not None and (idle := self._drain.idle):
+            return {target: owner for target, owner in self.owners.items() if target.member not in idle}
         now, changed = self.snapshot.tick.at, dict[Target, TargetState]()
         for target, owner in self.owners.items():
             if owner.pending:
@@ -100,6 +104,8 @@ class Rung:
         `staying` is how many replicas there will be. Bounds come before what is shared, so that what a minimum adds is
         shared too."""
         made: dict[Target, Decision] = {}
+        if self._drain is not None:
+            wanted = drain.ask(self._drain, self.owners, wanted)
         for target, owner in self.owners.items():
             before = states.get(target, _UNGUARDED)
             made[target], states[target] = self._one(target, owner, wanted.get(target, ()), before)
@@ -206,6 +212,8 @@ def bound(decision: Decision, lever: LeverRules) -> Decision:
     """Hard bounds and quantum. A target that is off, unreadable or blocked is left as it is."""
     if decision.current is None or decision.final is None or decision.blocked or lever.mode == Mode.OFF:
         return decision
+    if decision.why is Why.LEAVES and decision.final == 0:
+        return decision  # the least of a weight is for those that stay
     final, why, steps = _bounded(lever, decision.current, decision.final, decision.why, decision.steps)
     return decision if final == decision.final else decision._replace(final=final, why=why, steps=steps)
 

@@ -29,6 +29,8 @@ class Why(StrEnum):
     SLOW_START = "slow_start"
     HIT_RATE_LOST = "hit_rate_lost"
     ROUTER_BALANCES = "router_balances"
+    LEAVES = "leaves"
+    STAYS = "stays"
     SLOW_REPLICA = "slow_replica"
     FAILING_REPLICA = "failing_replica"
     STUCK_REPLICA = "stuck_replica"
@@ -62,6 +64,7 @@ class Why(StrEnum):
     OUTCOME_UNKNOWN = "outcome_unknown"
     PENDING_CAPACITY = "pending_capacity"
     REPLICAS_OUT = "replicas_out"
+    DRAINING = "draining"
     UNSAFE_WITHOUT_ONE = "unsafe_without_one"
     COOLDOWN = "cooldown"
     RATE = "rate"
@@ -112,6 +115,8 @@ SENTENCE: dict[Why, str] = {
     Why.SLOW_START: "a new replica gets its share step by step",
     Why.HIT_RATE_LOST: "the last move of the weights cost cache hits, so it was undone and they rest",
     Why.ROUTER_BALANCES: "the router balances load itself, so weights stay neutral",
+    Why.LEAVES: "this replica goes with the next lowering, so it gets no new requests",
+    Why.STAYS: "this replica stays after all, so it gets its traffic back",
     Why.SLOW_REPLICA: "this replica is much slower than its peers at a like batch",
     Why.FAILING_REPLICA: "this replica fails far more of its requests than the others",
     Why.STUCK_REPLICA: "this replica holds work and produces nothing",
@@ -143,6 +148,7 @@ SENTENCE: dict[Why, str] = {
     Why.OUTCOME_UNKNOWN: "the previous write has an unknown outcome and is being verified",
     Why.PENDING_CAPACITY: "capacity that was asked for is still on its way",
     Why.REPLICAS_OUT: "replicas are out of rotation, and a healthy one may be the one that goes",
+    Why.DRAINING: "the replicas that go finish their requests first",
     Why.UNSAFE_WITHOUT_ONE: "one replica fewer would not be safe",
     Why.COOLDOWN: "the last change is too recent",
     Why.RATE: "the rate limit allows no more for now",

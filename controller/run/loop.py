@@ -325,5 +325,6 @@ def encode_states(decided: DecideState, learned: Mapping[str, EstimatorState]) -
         "fleet": codec.encode(decided.fleet) if decided.fleet is not None else None,
         "releases": codec.encode(decided.releases) if decided.releases is not None else None,
         "hindsight": {pool: codec.encode(seen) for pool, seen in decided.hindsight.items()},
+        "drains": {pool: codec.encode(held) for pool, held in decided.drains.items()},
         "learned": {pool: codec.encode(state) for pool, state in learned.items()},
     }

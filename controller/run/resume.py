@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from controller.core.decide import DecideState
+from controller.core.drain import Drain
 from controller.core.fleet import FleetHold
 from controller.core.guard_state import GuardState
 from controller.core.hindsight import Hindsight
@@ -130,7 +131,8 @@ def restore(
     fleet = codec.decode(FleetHold, states["fleet"]) if states["fleet"] is not None else None
     seen = {pool: codec.decode(Hindsight, data) for pool, data in states.get("hindsight", {}).items()}
     releases = codec.decode(FleetHold, states["releases"]) if states.get("releases") is not None else None
-    return DecideState(policies, guards, fleet, seen, releases), learned
+    drains = {pool: codec.decode(Drain, data) for pool, data in states.get("drains", {}).items()}
+    return DecideState(policies, guards, fleet, seen, releases, drains), learned
 
 
 def _take_memory(loop: ControlLoop, text: str, head: Plain) -> None:

@@ -1,0 +1,218 @@
+"""Drain: before capacity falls, the replicas that will go give up their traffic and finish what they have. Pure.
+
+Where `drain` of the replicas is above 0, a fall that all guards let through is done in steps:
+
+    choose as many victims as go, the fewest in flight first -> their weights to 0, while the count is held
+    -> each seen empty after it got nothing any more, or the time-out -> the lower count, with their names
+
+Weights are asked for as any law asks (`ask`), so mode, pins, pace and evidence hold for them. A victim is hidden from
+the law of the weights, which would take its silence for something else. When the fall is not wanted any more, the drain
+is dropped and the weights come back to what they were. After the fall the victims keep 0 while they are seen, for as
+long as the time-out.
+
+What is not read is not zero: a victim is empty when a sample from after its weight stood at 0 says so. A fall that is
+held because something is not known waits for the time-out, and is then given up: a drain alone lowers nothing. A raise
+is never held; where another pool needs the room of this fall in a budget, nobody is waited for.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from controller.core.model import Ask, Decision, Lever, Mode, PoolReadings, Proposal, Snapshot, Step, Target
+from controller.core.movable import UNREAD, moves, stands
+from controller.core.relief import OUT
+from controller.core.rules import FleetRules, LeverRules
+from controller.core.signals import Signal
+from controller.core.why import Why
+
+BY = "drain"
+_NEAR = 1e-6
+_HELD = (Signal.RUNNING, Signal.QUEUE_DEPTH)  # what a replica has to finish
+# The fall is held because something is not known. It may go on when it is known again.
+_DOUBTS = frozenset(
+    {
+        Why.STALE, Why.MISSING, Why.PARTIAL, Why.UNDERFILLED, Why.UNSUPPORTED, Why.BOOT, Why.LEDGER_FULL,
+        Why.UNREADABLE_TARGET, Why.OUTCOME_UNKNOWN,
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Memory of one pool. `victims` in the order of their choice and `zero` since when the weight of each is read back
+    as 0; `goal` the lower count once it was asked for, and `since` when that was, before that when they were chosen.
+    `leaving` until when those that were taken away get nothing, should they still be seen; `taken` the weights that are
+    to be given back. Unix seconds."""
+
+    since: float = 0.0
+    victims: tuple[str, ...] = ()
+    zero: Mapping[str, float] = field(default_factory=dict)
+    goal: float | None = None
+    leaving: Mapping[str, float] = field(default_factory=dict)
+    taken: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def idle(self) -> frozenset[str]:
+        """Replicas that get nothing."""
+        return frozenset((*self.victims, *self.leaving))
+
+
+NOTHING = Drain()
+
+
+def ask(
+    held: Drain, targets: Collection[Target], wanted: Mapping[Target, Sequence[Proposal]]
+) -> dict[Target, list[Proposal]]:
+    """What is asked of the weights, with what the drain wants of them. A weight that it took, and that no law sets,
+    would stay where it is."""
+    out = {target: list(proposals) for target, proposals in wanted.items()}
+    idle = held.idle
+    for target in targets:
+        name = target.member
+        if name in idle:
+            out[target] = [Proposal(target, Ask.AT_MOST, 0.0, BY, Why.LEAVES)]
+        elif name in held.taken and not any(one.ask is Ask.SET for one in out.get(target, ())):
+            out[target] = [Proposal(target, Ask.SET, held.taken[name], BY, Why.STAYS)]
+    return out
+
+
+def hold(
+    decisions: Mapping[Target, Decision], rules: FleetRules, snapshot: Snapshot, before: Mapping[str, Drain],
+    hurried: Collection[str] = (),
+) -> tuple[dict[Target, Decision], dict[str, Drain]]:  # fmt: skip
+    """The decisions with falls that wait for their victims, and what is remembered, by pool. In pools that are
+    `hurried` nobody is waited for."""
+    out, after = dict(decisions), dict[str, Drain]()
+    for pool, (replicas, weight) in rules.draining.items():
+        fall = decisions.get(Target(pool, Lever.REPLICAS))
+        if fall is None:
+            continue
+        made, held = _Pool(pool, replicas, weight, decisions, fall, snapshot).step(
+            before.get(pool, NOTHING), hurried=pool in hurried
+        )
+        out[fall.target] = made
+        if held != NOTHING:
+            after[pool] = held
+    return out, after
+
+
+class _Pool:
+    """One pool at one tick."""
+
+    def __init__(
+        self, pool: str, replicas: LeverRules, weight: LeverRules, decisions: Mapping[Target, Decision],
+        fall: Decision, snapshot: Snapshot,
+    ) -> None:  # fmt: skip
+        self._rules, self._settle, self._fall, self._now = replicas, weight.settle, fall, snapshot.tick.at
+        self._readings: PoolReadings | None = snapshot.pools.get(pool)
+        self._ready = snapshot.targets.get(fall.target, UNREAD).ready
+        mine = [(t.member, decisions[t]) for t in sorted(snapshot.targets) if t[:2] == (pool, Lever.WEIGHT)]
+        self._weights = dict(mine)
+        breakers = [(name, decisions.get(Target(pool, Lever.BREAKER, name))) for name in self._weights]
+        self._out = {name for name, d in breakers if d is not None and (v := stands(d)) is not None and v < OUT}
+
+    def step(self, before: Drain, *, hurried: bool) -> tuple[Decision, Drain]:
+        """One step on, or back."""
+        now, fall, current = self._now, self._fall, self._fall.current
+        victims = tuple(name for name in before.victims if name in self._weights)
+        leaving = {name: until for name, until in before.leaving.items() if name in self._weights and now < until}
+        taken = {name: w for name, w in before.taken.items() if name in self._weights and self._owes(name, before)}
+        if before.goal is not None and current is not None and current <= before.goal:  # it went through
+            leaving |= dict.fromkeys(victims, now + self._rules.drain)
+            before, victims = NOTHING, ()
+        rest = Drain(leaving=leaving, taken=taken)
+        lower = self._lower(draining=bool(victims))
+        if lower is None or current is None:
+            if not victims or not self._waits(before):
+                return fall, rest
+            zero = self._zero(victims, before.zero)
+            return fall, replace(before, victims=victims, zero=zero, leaving=leaving, taken=taken)
+        absent = max(0.0, current - self._ready) if self._ready is not None else 0.0  # they go first, and hold nothing
+        count = max(0, math.floor(current - lower - absent + _NEAR))
+        if not victims:
+            victims, before = self._chosen(count, leaving), Drain(since=now)
+        victims = victims[:count]
+        goal = max(lower, current - self._whole(absent + len(victims)))
+        if not victims or goal >= current:
+            return fall, rest  # there is nobody to wait for
+        taken |= {n: self._weights[n].current or 1.0 for n in victims if n not in taken}
+        held = Drain(before.since, victims, self._zero(victims, before.zero), before.goal, leaving, taken)
+        busy = [name for name in victims if not self._empty(name, held.zero)]
+        left = held.since + self._rules.drain - now
+        if busy and left > _NEAR and held.goal is None and not hurried:
+            return self._at(current, f"{', '.join(busy)} may still hold work, for at most {left:.0f} s more"), held
+        made = self._at(goal, f"{', '.join(victims)} first")._replace(leaving=victims)
+        return made, replace(held, goal=goal, since=now if held.goal is None else held.since)
+
+    def _lower(self, *, draining: bool) -> float | None:
+        """The count to which the guards let the pool fall now; None where they do not, or where it is no fall to wait
+        for: a person's, or one back into the bounds."""
+        fall = self._fall
+        if fall.current is None or fall.final is None or not moves(fall) or fall.mode is not Mode.AUTO:
+            return None
+        if fall.current > self._rules.limits.max or any(step.why is Why.PIN for step in fall.steps):
+            return None
+        lower = fall.final
+        if draining and fall.steps and fall.steps[-1].why is Why.FLEET_GUARD:
+            lower = fall.steps[-1].before  # it was let go when the drain began, and counted then
+        return lower if lower < fall.current else None
+
+    def _waits(self, held: Drain) -> bool:
+        """Whether a fall that is held may go on soon: it is not its turn, or there is a doubt that may pass."""
+        reasons = {self._fall.why, *(step.why for step in self._fall.steps)}
+        if Why.NOT_DUE in reasons:
+            return True
+        blind = self._readings is None or not reasons.isdisjoint(_DOUBTS)
+        return blind and self._now - held.since < self._rules.drain - _NEAR
+
+    def _owes(self, name: str, before: Drain) -> bool:
+        """Whether a weight that was taken is still to be given back: a law that sets it takes it over."""
+        weight = self._weights[name]
+        asked = any(step.by == BY for step in weight.steps)
+        return name in before.idle or asked or weight.blocked or weight.current is None
+
+    def _chosen(self, count: int, leaving: Mapping[str, float]) -> tuple[str, ...]:
+        """So many of those whose weight is ours to take, who loses least first: all, or nobody where that would leave
+        nobody to serve."""
+        free = [name for name, d in self._weights.items() if name not in leaving and _free(d)]
+        victims = sorted(free, key=lambda name: (name not in self._out, self._in_flight(name), name))[:count]
+        away = {*victims, *leaving, *self._out}
+        serves = any(stands(d) for name, d in self._weights.items() if name not in away)
+        return tuple(victims) if serves and len(victims) == count else ()
+
+    def _in_flight(self, name: str) -> float:
+        """Requests that a replica has; infinite where nobody knows."""
+        scope = self._readings.replicas.get(name) if self._readings is not None else None
+        told = [scope.get(signal) for signal in _HELD] if scope is not None else []
+        known = [one.value for one in told if one.trusted and one.value is not None]
+        return math.fsum(known) if len(known) == len(_HELD) else math.inf
+
+    def _zero(self, victims: Sequence[str], before: Mapping[str, float]) -> dict[str, float]:
+        """Since when each gets nothing, as read back."""
+        return {name: before.get(name, self._now) for name in victims if self._weights[name].current == 0.0}
+
+    def _empty(self, name: str, zero: Mapping[str, float]) -> bool:
+        """Whether it was seen without work after it got nothing new any more."""
+        if name not in zero or self._readings is None or self._in_flight(name) > 0:
+            return False
+        ages = [self._readings.replicas[name].get(signal).age for signal in _HELD]
+        oldest = max(math.inf if age is None else age for age in ages)
+        return self._now - oldest >= zero[name] + self._settle - _NEAR
+
+    def _whole(self, count: float) -> float:
+        """So many replicas in whole steps."""
+        quantum = self._rules.limits.quantum
+        return math.floor(count / quantum + _NEAR) * quantum if quantum > 0 else count
+
+    def _at(self, value: float, detail: str) -> Decision:
+        fall = self._fall
+        if fall.final is None or fall.final == value:
+            return fall
+        step = Step(BY, fall.final, value, Why.DRAINING, detail)
+        return fall._replace(final=value, why=step.why, steps=(*fall.steps, step))
+
+
+def _free(decision: Decision) -> bool:
+    """Whether a weight is ours to take."""
+    return decision.final is not None and moves(decision) and decision.why is not Why.PIN
