@@ -50,7 +50,6 @@ def held_out(snapshot: Snapshot) -> dict[str, int]:
     return out
 
 
-def usable(carried: float, estimate: Estimate) -> float:
 def names_out(snapshot: Snapshot, pool: str) -> frozenset[str]:
     """Which of a pool's replicas a breaker holds out of rotation."""
     found = ((one, snapshot.targets.get(Target(pool, Lever.BREAKER, one))) for one in snapshot.pools[pool].replicas)
@@ -59,6 +58,7 @@ def names_out(snapshot: Snapshot, pool: str) -> frozenset[str]:
     )
 
 
+def usable(carried: float, estimate: Estimate) -> float:
     """What may be in use of what is carried without a queue that grows: the square-root rule of staffing, 1 - 1/sqrt(k)
     with k sequences. A burst that drowns one replica is lost in the noise of fifty."""
     if not estimate.unit_sequences or carried <= 0:
@@ -191,13 +191,13 @@ class Known:
                 if not there.unit_rate and (there.offered is None or there.offered > 0):
                     continue
                 serving = max(0.0, there.evidence.get("serving", 0.0) - self.held_out(name))
+                if there.unproven and there.unit_rate:  # a fresh version gets no more than its replicas have shown
+                    serving *= min(1.0, there.evidence.get("proven_rate", 0.0) / there.unit_rate)
                 room[name] = max(0.0, usable(serving, there) - (there.demand or 0.0) - self.charged(name))
                 exchange[name] = estimate.unit_rate / there.unit_rate if there.unit_rate else 1.0
         return room, exchange
 
     def charge(self, pool: PoolRules, decisions: Mapping[str, Decision], now: Balance) -> None:
-                if there.unproven and there.unit_rate:  # a fresh version gets no more than its replicas have shown
-                    serving *= min(1.0, there.evidence.get("proven_rate", 0.0) / there.unit_rate)
         """Note what raised shares send to receiving pools; what flows there already is in their readings."""
         raised = {
             name: more for name, decision in decisions.items()
