@@ -4,6 +4,8 @@
                     trim -= Δt / 60 s · ln(ITL / target)    while ITL is over its target at that batch, down to -trim
                     trim -> 0 over `relax`                  otherwise
     longest_prompt  share · KV tokens of one replica · cut;   cut halved after an OOM, back by an e-fold per `release`
+    deadline        see ``policies.deadlines``
+    priority        see ``policies.ranks``
 
 What is above n waits in the gateway, where it is ordered by class, or refused there; inside an engine it would only
 slow what runs. The gate is always armed, far from any overload too: a flash is over the fleet before the next tick.
@@ -19,7 +21,7 @@ no limit it comes down at once: an unlimited gate is no point to start a slope f
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
@@ -27,9 +29,12 @@ from controller.core.operating import CONCURRENCY
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, View
 from controller.core.reading import Reading, State
+from controller.core.setpoints import DEADLINE, PRIORITY
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
+from policies.deadlines import Deadlines, Memory, deadline
+from policies.ranks import Ranks, priority
 
 LONGEST_PROMPT = "longest_prompt"
 FOLLOW = 60.0  # seconds in which the trim follows one e-fold of ITL over its target
@@ -64,11 +69,22 @@ class Gate:
             "least time between two cuts: the window in which one OOM is counted", 300.0, unit=Unit.DURATION, gt=0
         )
         release: float = param("time in which a cut is taken back by an e-fold", 3600.0, unit=Unit.DURATION, gt=0)
+        deadline_least: float = param("deadline is never cut below this factor", 0.1, ge=0.1, le=1)
+        deadline_cut: float = param("largest cut of it at once, as a factor", 0.25, gt=0, lt=1)
+        deadline_again: float = param(
+            "least time between two: until one shows in the latencies", 60.0, unit=Unit.DURATION, gt=0
+        )
+        deadline_up: float = param("what is given back of it per minute", 0.1, gt=0, le=1)
+        deadline_margin: float = param(
+            "share of the promise below which it is given back", 0.8, unit=Unit.RATIO, gt=0, lt=1
+        )
+        priority_up: float = param("ranks that are let in again per minute", 0.5, gt=0)
 
     @dataclass(frozen=True, slots=True)
     class State:
         """`concurrency` the set-point before rounding, None while there is none; `trim` in ln; `cut` factor on the
-        longest prompt, `cut_at` when it was last halved; `told` whether restarts were ever read; unix seconds."""
+        longest prompt, `cut_at` when it was last halved; `told` whether restarts were ever read; `deadline` what that
+        law remembers, `priority` the set-point before rounding; unix seconds."""
 
         at: float | None = None
         concurrency: float | None = None
@@ -76,12 +92,19 @@ class Gate:
         cut: float = 1.0
         cut_at: float | None = None
         told: bool = False
+        deadline: Memory = field(default_factory=Memory)
+        priority: float | None = None
 
     def __init__(self, config: "Gate.Config") -> None:
         if config.shortest > config.context:
             most = f"{config.context:g}"
             raise ValueError(f"shortest: is above context ({config.shortest:g} > {most}); write at most {most}")
         self.config = config
+        self._ranks = Ranks(config.priority_up)
+        self._deadlines = Deadlines(
+            config.deadline_least, config.deadline_cut, config.deadline_again, config.deadline_up,
+            config.deadline_margin,
+        )  # fmt: skip
 
     def initial(self) -> "Gate.State":
         return self.State()
@@ -103,6 +126,14 @@ class Gate:
             elif target.member == LONGEST_PROMPT:
                 made, state = self._longest(view, target, current, gone, state)
                 proposals.append(made)
+            elif target.member == DEADLINE:
+                made, kept = deadline(
+                    self._deadlines, view, objectives, target, current, gone, state.deadline, _unsure(view)
+                )
+                proposals, state = [*proposals, made], replace(state, deadline=kept)
+            elif target.member == PRIORITY:
+                made, point = priority(self._ranks, view, brief, target, current, gone, state.priority, _unsure(view))
+                proposals, state = [*proposals, made], replace(state, priority=point)
         return tuple(proposals), replace(state, at=now)
 
     # --- concurrency -------------------------------------------------------------------------------------------------
@@ -211,6 +242,10 @@ def _whole(value: float, quantum: float) -> float:
 def _quiet(killed: Reading) -> bool:
     """Whether it is known that nothing was killed."""
     return killed.trusted and not killed.value
+
+
+def _unsure(view: View) -> Why | None:
+    return None if view.estimate.trusted else _doubt(view)
 
 
 def _doubt(view: View) -> Why:

@@ -15,6 +15,12 @@ that refuses all for its sake finds out when it is over. Each class sheds on two
 
 Low classes get low ramps: they give way while the delay of the high ones is still good. The share is taken without
 chance (`thinning`). A deadline that d oversteps is refused at once: served late it costs as much and is worth nothing.
+
+A `priority` keeps low ranks out while somebody has to wait, whatever the ramps say:
+
+    p = clamp( rank - priority, 0, 1 )
+
+A place that is free is nobody else's, and goes to whoever comes.
 """
 
 from routing.knobs import Klass
@@ -70,6 +76,11 @@ def shed(klass: Klass, delay: float, load: float) -> float:
     if klass.load_lo is not None and klass.load_hi is not None:
         share = max(share, ramp(load, klass.load_lo, klass.load_hi))
     return share
+
+
+def kept_out(rank: int, priority: float) -> float:
+    """The share of a rank to refuse, 0..1."""
+    return min(max(rank - priority, 0.0), 1.0)
 
 
 def ramp(value: float, lo: float, hi: float) -> float:

@@ -138,8 +138,9 @@ class Desk:
         flight.tally.queued += 1
         self._queue.push(flight.entry)
         until = now + (flight.klass.wait or knobs.wait)
-        if self.knobs.admission.deadlines and request.deadline is not None:
-            until = min(until, request.deadline)
+        due = flight.due(self.knobs.admission.deadline_factor) if self.knobs.admission.deadlines else None
+        if due is not None:
+            until = min(until, due)
         self._expiry.set(flight, until)
         return out
 
@@ -174,11 +175,11 @@ class Desk:
     def _dispatch(self, now: float) -> list[Action]:
         """From the queue, in its order, while the cap leaves room."""
         out: list[Action] = []
-        queue, deadlines = self._queue, self.knobs.admission.deadlines
+        queue, law = self._queue, self.knobs.admission
         while not self._full() and (entry := queue.head()) is not None:
             flight = entry.item
-            deadline = flight.request.deadline
-            if deadlines and deadline is not None and now + self._to_first_token(flight) >= deadline:
+            due = flight.due(law.deadline_factor) if law.deadlines else None
+            if due is not None and now + self._to_first_token(flight) >= due:
                 queue.remove(entry.id)
                 out.append(self._turned_away(flight, Reason.LATE, now))
                 continue
@@ -270,8 +271,9 @@ class Desk:
 
     def _expire(self, flight: Flight, now: float) -> Action:
         """Its time is over: in the queue, or at a replica that has not begun to answer by its deadline."""
-        deadline = flight.request.deadline
-        late = self.knobs.admission.deadlines and deadline is not None and now >= deadline
+        law = self.knobs.admission
+        due = flight.due(law.deadline_factor) if law.deadlines else None
+        late = due is not None and now >= due
         if flight.replica is None:
             return self._turned_away(flight, Reason.LATE if late else Reason.WAITED, now)
         flight.tally.cancelled[Reason.LATE] += 1

@@ -61,3 +61,11 @@ class Flight:
         self.first_token_at: float | None = None
         self.prefill_tokens = 0.0  # its part in inflight_tokens of the one ...
         self.decode_tokens = 0.0  # ... and of the other
+
+    def due(self, factor: float) -> float | None:
+        """By when it must get its turn, with so much of the time until its deadline; None where it has none. What is in
+        time for the promise of its class is never called late."""
+        deadline = self.request.deadline
+        if deadline is None or factor >= 1.0:
+            return deadline
+        return min(deadline, self.arrived + max(factor * (deadline - self.arrived), self.klass.target or 0.0))

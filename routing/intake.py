@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 
 from routing.actions import Reason, Redirect, Reject
-from routing.admission import Delay, shed
+from routing.admission import Delay, kept_out, shed
 from routing.buckets import Buckets, Refusal
 from routing.downgrade import pool_for
 from routing.flight import Flight
@@ -42,7 +42,7 @@ class Intake:
         self.buckets = Buckets()
         self.armed = False
         self._knobs = Knobs()
-        self._capped = self._predicts = False
+        self._capped = self._predicts = self._ranked = False
         self._reserves: dict[str, float] = {}  # by class, and of each that is not named
         self._reserve = 0.0
         self._shedding = Thinner("shed")
@@ -61,8 +61,9 @@ class Intake:
         tenants = (*knobs.tenants.values(), knobs.other_tenants)
         self._capped = any(one.requests_per_s is not None or one.tokens_per_s is not None for one in tenants)
         self._predicts = knobs.admission.deadlines or any(_ramps(klass) for klass in classes)
+        self._ranked = knobs.admission.priority is not None
         others = knobs.longest_prompt is not None or knobs.retries.client_budget is not None or knobs.downgrade
-        self.armed = bool(self._capped or self._predicts or others)
+        self.armed = bool(self._capped or self._predicts or self._ranked or others)
 
     def refusal(self, flight: Flight, there: Standing, now: float) -> Reject | Redirect | None:
         """Why it does not come in here; None when it does."""
@@ -85,10 +86,11 @@ class Intake:
             flight.debit = paid
         if knobs.downgrade and (pool := pool_for(request, knobs.downgrade, self._downgrading)):
             return Redirect(request.id, pool)
-        if not self._predicts:
+        if not (self._predicts or self._ranked):
             return None
-        delay = self._delay(there)
-        late = knobs.admission.deadlines and request.deadline is not None and now + delay >= request.deadline
+        law, delay = knobs.admission, self._delay(there) if self._predicts else 0.0
+        due = flight.due(law.deadline_factor) if law.deadlines else None
+        late = due is not None and now + delay >= due
         if not late:
             load = (there.inflight + there.ahead) / there.cap if 0.0 < there.cap < inf else 0.0
             if there.floor and there.full:
@@ -98,6 +100,8 @@ class Intake:
                     return None
                 load = 0.0 if flight.klass.delay_lo is not None else load
             share = shed(flight.klass, delay, load)
+            if law.priority is not None and (there.full or there.queued):
+                share = max(share, kept_out(flight.rank, law.priority))
             if not self._shedding.take((request.klass, request.tenant), share):
                 return None
         self.refund(flight, now)

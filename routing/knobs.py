@@ -119,6 +119,17 @@ class Admission:
     """What the prediction of delay and deadlines need; the ramps are the classes' own."""
 
     deadlines: bool = _knob("refuse, drop and cancel what cannot be in time any more", False)
+    deadline_factor: float = _knob(
+        "share of the time until its deadline in which a request must get its turn; never less than its target",
+        1.0,
+        ge=0,
+        le=1,
+    )
+    priority: float | None = _knob(
+        "the highest rank that comes in while others wait; between two numbers, so much of the next; none is every one",
+        None,
+        ge=0,
+    )
     prefill_rate: float | None = _knob(
         "prompt tokens/s of one replica under load; none leaves prefill out of the predicted delay", None, gt=0
     )
@@ -249,6 +260,9 @@ class Knobs:
     slow_start: float = _knob("time in which a new replica comes to its weight; 0 is at once", 0.0, unit=SECONDS, ge=0)
     strategy: str = _knob("routing strategy by name; empty keeps the one that is there", "")
     parameters: Mapping[str, Value] = field(default_factory=dict, metadata=_said("parameters of the strategy"))
+    affinity: float = _knob(
+        "how much the strategy's affinity counts against load: 1 as its parameters say, 0 load alone", 1.0, ge=0, le=1
+    )
     expected_output: float = _knob("tokens of an answer, before any has been seen", 256.0, ge=1)
 
     def __post_init__(self) -> None:
@@ -260,9 +274,6 @@ class Knobs:
             raise ValueError("other_classes: a floor is for a class that is named; name it under classes")
         for name, weight in self.weights.items():
             if not (isfinite(weight) and weight >= 0.0):
-    affinity: float = _knob(
-        "how much the strategy's affinity counts against load: 1 as its parameters say, 0 load alone", 1.0, ge=0, le=1
-    )
                 raise ValueError(f"weights: {name} is {weight}; write a number at least 0")
 
     def reserve(self, klass: Klass) -> float:

@@ -22,7 +22,7 @@ CAPABILITIES: Mapping[Lever, Capability] = {
         note="weight of the replica's endpoint (EDS); 0 drains it, what it has in flight finishes",
     ),
     Lever.ADMISSION: Capability(
-        "requests in flight per replica", low=1.0, atomic=True, expiry=True, ack=Ack.VERSION,
+        "requests in flight per replica", low=1.0, atomic=True, expiry=True, ack=Ack.VERSION, setpoints=(CONCURRENCY,),
         note="concurrency alone: the cluster's max_requests (RTDS), 503 beyond; shared evenly among Envoys",
     ),
     Lever.TENANT_CAP: Capability(

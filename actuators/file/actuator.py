@@ -22,6 +22,7 @@ from actuators.file.template import BadTemplate, fill
 from actuators.memory import Memory
 from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Capability, Finding
+from controller.core.setpoints import OWN
 
 # What a template takes for a value that was never set, if it has a default for it: out of the way.
 _AT_REST = {
@@ -177,7 +178,8 @@ class File:
 
     def _initial(self, target: Target) -> float | None:
         if self._config.initial is None and self._output is not None:
-            return _AT_REST.get(target.lever)
+            own = OWN.get(target.member) if target.lever is Lever.ADMISSION else None
+            return _AT_REST.get(target.lever) if own is None else own.max
         return self._config.initial
 
     def _read_one(self, target: Target, content: _Content, now: float) -> TargetState:

@@ -7,7 +7,7 @@ from actuators.haproxy.by_agent import ByAgent
 from actuators.haproxy.by_socket import BySocket
 from actuators.haproxy.config import HAProxyConfig
 from actuators.haproxy.doctor import diagnose
-from actuators.haproxy.names import NO_LIMIT
+from actuators.haproxy.names import CONCURRENCY, NO_LIMIT
 from controller.core.model import Applied, Decision, Lever, Target, TargetState
 from controller.core.ports import Binding, Capability, Finding, Reach
 
@@ -40,7 +40,9 @@ class HAProxy:
         can = {
             Lever.WEIGHT: replace(base, zones=named),  # no zone is called as an address is
             Lever.BREAKER: base,
-            Lever.ADMISSION: _with(base, "connections per server", 1.0, NO_LIMIT, 1.0, queue),
+            Lever.ADMISSION: replace(
+                _with(base, "connections per server", 1.0, NO_LIMIT, 1.0, queue), setpoints=(CONCURRENCY,)
+            ),
         }
         if not agent:  # neither file holds a limit
             can[Lever.ADMISSION] = replace(can[Lever.ADMISSION], persistent=False)

@@ -24,7 +24,10 @@ _CAN = {
         "tokens/s", atomic=True, persistent=False, expiry=True, cas=True,
         note="rate of a token bucket that your gateway takes from by bucket.lua",
     ),
-    Lever.ADMISSION: Capability("requests, tokens", atomic=True, persistent=False, expiry=True, cas=True, note=_NOTE),
+    Lever.ADMISSION: Capability(
+        "requests, tokens, factor, rank", quantum=0.05, atomic=True, persistent=False, expiry=True, cas=True,
+        note=_NOTE,
+    ),
     Lever.DOWNGRADE: Capability(
         "share", high=1.0, quantum=0.01, atomic=True, persistent=False, expiry=True, cas=True, note=_NOTE
     ),

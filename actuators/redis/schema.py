@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from controller.core.model import Lever, Target
+from controller.core.setpoints import OWN
 
 NO_LIMIT = 1e12  # a cap or gate from here on is none
 FIELDS = ("value", "generation", "by", "expires_at")
@@ -24,6 +25,8 @@ class Entry:
 
 def at_rest(target: Target) -> float:
     """The value of a target that has no key."""
+    if target.lever is Lever.ADMISSION and target.member in OWN:
+        return OWN[target.member].max
     return 0.0 if target.lever is Lever.DOWNGRADE else NO_LIMIT
 
 

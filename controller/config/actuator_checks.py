@@ -8,6 +8,7 @@ from controller.config.plugins import Plugin
 from controller.core.model import Lever, Mode
 from controller.core.ports import Capability
 from controller.core.rules import PER_REPLICA
+from controller.core.setpoints import OWN
 
 # What these levers leave behind when every Governor is dead refuses, degrades or takes out replicas for good, unless
 # the target lets go of it by itself.
@@ -31,6 +32,7 @@ def able(place: Path, lever: Lever, settings: LeverConfig, plugin: Plugin) -> It
         yield Finding(who, f"{plugin.kind} cannot move {lever}", mend)
         return
     yield from _steps(place, settings, plugin, one)
+    yield from _setpoints(place, lever, settings, plugin, one)
     if lever is Lever.WEIGHT and settings.by == "zone" and not one.zones:
         yield Finding(
             who,
@@ -103,9 +105,30 @@ def contested(config: GovernorConfig) -> Iterator[Finding]:
             )
 
 
+def _setpoints(
+    place: Path, lever: Lever, settings: LeverConfig, plugin: Plugin, one: Capability
+) -> Iterator[Finding]:  # fmt: skip
+    """Set-points that the target does not have, or not finely enough."""
+    for name in settings.setpoints if lever is Lever.ADMISSION else ():
+        if name in OWN and one.setpoints is not None and name not in one.setpoints:
+            yield Finding(
+                (*place, "setpoints"),
+                f"{plugin.kind} has no {name}",
+                f"remove it; it has {', '.join(one.setpoints)}. `redis`, `file` and `webhook` take it for your gateway",
+                ((*place, "actuator"),),
+            )
+        elif name in OWN and one.quantum > 0 and not _whole(OWN[name].quantum / one.quantum):
+            yield Finding(
+                (*place, "actuator", "quantum"),
+                f"{one.quantum:g} is too coarse for {name}, which moves by {OWN[name].quantum:g}",
+                f"write quantum: {OWN[name].quantum:g}",
+                ((*place, "setpoints"),),
+            )
+
+
 def _steps(place: Path, settings: LeverConfig, plugin: Plugin, one: Capability) -> Iterator[Finding]:
     steps = settings.quantum / one.quantum if one.quantum > 0 else 1.0  # 0 takes every value
-    if abs(steps - round(steps)) > 1e-6 or round(steps) == 0:
+    if not _whole(steps):
         yield Finding(
             (*place, "quantum"),
             f"{settings.quantum:g} is not a multiple of {one.quantum:g}, the smallest step of {plugin.kind}",
@@ -126,3 +149,7 @@ def _steps(place: Path, settings: LeverConfig, plugin: Plugin, one: Capability) 
             f"write max: {one.high:.12g}",
             ((*place, "actuator"),),
         )
+
+
+def _whole(steps: float) -> bool:
+    return abs(steps - round(steps)) <= 1e-6 and round(steps) != 0

@@ -7,16 +7,17 @@ from controller.config.errors import Finding, Path
 from controller.config.levers import DEFAULTS, NO_LIMIT, SETPOINTS
 from controller.config.models import GovernorConfig, LeverConfig, PoolConfig
 from controller.config.report import nearest
+from controller.config.setpoint_checks import BY_STEPS, set_points
 from controller.config.units import format_duration
 from controller.core.model import Lever, Mode
 from controller.core.operating import CONCURRENCY, GROWS_WITH_BATCH, GROWS_WITH_WAIT, OF_THE_BATCH
 from controller.core.rules import PER_REPLICA
+from controller.core.setpoints import OWN
 
 # Tokens/s, cached ones included, that one GPU could serve at the very most; with a profile, ten times its own prefill.
 _PER_GPU = 1e6
 _CACHED = 10.0
 _TICKS = 3  # a value that expires must outlive so many intervals
-_BY_STEPS = frozenset({"pid", "threshold"})  # laws that move from where the value stands
 
 
 def check_lever(config: GovernorConfig, pool_at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
@@ -27,8 +28,10 @@ def check_lever(config: GovernorConfig, pool_at: Path, lever: Lever, settings: L
     yield from _means_nothing(at, lever, settings)
     yield from _driver(at, lever, settings)
     yield from _never_back(at, lever, settings)
-    if lever is Lever.ADMISSION and CONCURRENCY in settings.setpoints and settings.policy.kind in _BY_STEPS:
-        yield from _spirals(at, pool, settings)
+    if lever is Lever.ADMISSION:
+        yield from set_points(at, pool, settings)
+        if CONCURRENCY in settings.setpoints and settings.policy.kind in BY_STEPS:
+            yield from _spirals(at, pool, settings)
     if settings.expiry and settings.expiry < _TICKS * config.interval:
         yield Finding(
             (*at, "expiry"),
@@ -252,21 +255,6 @@ def _means_nothing(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Fi
     ):
         if written and lever not in owners:
             yield Finding((*at, key), f"means nothing for {lever}", f"it is for {', '.join(owners)}; remove it")
-    if lever is Lever.ADMISSION and len(set(settings.setpoints)) != len(settings.setpoints):
-        yield Finding((*at, "setpoints"), "names one set-point twice", "remove one")
-    if lever is Lever.ADMISSION and not settings.setpoints:
-        yield Finding(
-            (*at, "setpoints"), "names no set-point", f"write one of {', '.join(SETPOINTS)}, or remove the key"
-        )
-
-    bounds = (settings.min, settings.max, settings.quantum)
-    usual = DEFAULTS[lever]
-    if lever is Lever.ADMISSION and len(settings.setpoints) > 1 and bounds != (usual.min, usual.max, usual.quantum):
-        yield Finding(
-            (*at, "max" if settings.max != usual.max else "min" if settings.min != usual.min else "quantum"),
-            f"would hold for {' and '.join(settings.setpoints)} alike, which are not counted in the same unit",
-            f"write setpoints: [{settings.setpoints[0]}] beside it, or remove it",
-        )
 
 
 def _driver(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
@@ -279,7 +267,7 @@ def _driver(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
             f"{settings.policy.kind} cannot drive {lever}",
             f"it drives {', '.join(sorted(drives))}; choose another policy",
         )
-    elif settings.policy.kind in _BY_STEPS and settings.max == NO_LIMIT:
+    elif settings.policy.kind in BY_STEPS and settings.max == NO_LIMIT and not OWN.keys() & set(settings.setpoints):
         yield Finding(
             (*at, "max"),
             f"{settings.policy.kind} moves {lever} from where it stands, and nothing leads down from no limit",

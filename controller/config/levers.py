@@ -14,7 +14,9 @@ from controller.core.model import Lever
 from controller.core.rules import PER_REPLICA, RELAX_DOWN, Rate
 
 NO_LIMIT = 1e12  # tokens/s, requests or tokens that no gateway reaches: a cap or gate that stands there does nothing
-SETPOINTS: tuple[Literal["concurrency", "longest_prompt"], ...] = ("concurrency", "longest_prompt")  # of admission
+SetPoint = Literal["concurrency", "longest_prompt", "deadline", "priority"]  # of admission
+SETPOINTS: tuple[SetPoint, ...] = ("concurrency", "longest_prompt")  # unless the file names others
+EVERY_SETPOINT: tuple[SetPoint, ...] = (*SETPOINTS, "deadline", "priority")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ DEFAULTS: Mapping[Lever, LeverDefaults] = MappingProxyType(
             rate_up=Rate(1.0, 15.0, relative=True), stabilise=15.0, expiry=300.0,
         ),
         Lever.ADMISSION: LeverDefaults(
-            "requests in flight per replica; tokens", "`setpoints`: `concurrency`, `longest_prompt`", "`max`",
+            "requests in flight per replica; tokens; factor; rank",
+            "`setpoints`: `concurrency`, `longest_prompt`; `deadline`, `priority`", "`max`",
             1.0, 1.0, NO_LIMIT, NO_LIMIT,
             rate_up=Rate(1.0, 15.0, relative=True), stabilise=60.0, expiry=300.0,
         ),

@@ -27,7 +27,7 @@ from controller.config.fields import (
     Share,
     Text,
 )
-from controller.config.levers import NO_LIMIT, SETPOINTS, with_defaults
+from controller.config.levers import NO_LIMIT, SETPOINTS, SetPoint, with_defaults
 from controller.config.plugins import ActuatorChoice, ActuatorPlugin, Plugin, PolicyPlugin, SourcePlugin
 from controller.config.units import ByLever, Duration, Size, Whole, Within, Written, duration, format_duration, ratio
 from controller.core.model import Lever, Mode
@@ -233,8 +233,10 @@ class LeverConfig(Model):
         None, description="who carries it out: by `kind`, or the name of one of `actuators`; not needed to rehearse"
     )
     receivers: tuple[Name, ...] = Field((), description="downgrade: the pools that may take over requests, best first")
-    setpoints: tuple[Literal["concurrency", "longest_prompt"], ...] = Field(
-        SETPOINTS, description="admission: what of the gate is moved"
+    setpoints: tuple[SetPoint, ...] = Field(
+        SETPOINTS,
+        description="admission: what of the gate is moved; deadline (0.1 to 1) and priority (rank) have bounds of "
+        "their own",
     )
     pin: PinConfig | None = Field(None, description="hold a value by hand for a while")
     cooldown: CooldownConfig = Field(CooldownConfig(), description="rest after a change")  # type: ignore[call-arg]

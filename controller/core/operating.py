@@ -18,6 +18,7 @@ from controller.core.signals import Signal
 from controller.core.slo import Objective
 
 CONCURRENCY = "concurrency"  # the set-point of admission that this is about
+ON_FIRST_TOKEN = frozenset({Signal.TTFT, Signal.QUEUE_TIME})  # promises that a wait before the first token breaks
 OF_THE_BATCH = frozenset({Signal.ITL, Signal.TPOT})
 GROWS_WITH_BATCH = OF_THE_BATCH | {Signal.RUNNING, Signal.KV_USAGE, Signal.KV_USAGE_MAX, Signal.PREEMPTIONS}
 GROWS_WITH_WAIT = frozenset(

@@ -214,7 +214,8 @@ class Capability:
     one batch come into force together or not at all; `persistent` whether a value outlives a restart of the target;
     `expiry` whether the target itself drops a value after its time, whoever is still alive; `cas` whether a write
     carries the version that was read, so that a stale one loses. `note` says in a sentence what is really moved. Of
-    weights, `zones` says whether a member may be a group of replicas, such as a region, or each is one endpoint.
+    weights, `zones` says whether a member may be a group of replicas, such as a region, or each is one endpoint; of
+    admission, `setpoints` those that it has, None for whatever yours has.
     """
 
     unit: str
@@ -231,6 +232,7 @@ class Capability:
     ack: Ack = Ack.VALUE
     note: str = ""
     zones: bool = True
+    setpoints: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from controller.core.model import Decision, Lever, Snapshot, Target
 from controller.core.movable import UNREAD
 from controller.core.ports import Balance, Estimate
 from controller.core.rules import LeverRules, PoolRules
+from controller.core.setpoints import EVERY_RANK, PRIORITY, refused
 
 FEW, MANY = 0.8, 0.98  # share of what is carried that may be in use: of few sequences, and of very many
 UNKNOWN = 0.95  # while nobody knows how many there are
@@ -119,7 +120,7 @@ def given(
         return taken
     if rules.lever is Lever.ADMISSION:
         armed = finals.get("concurrency", rules.limits.max) < rules.limits.max
-        return sheddable(pool, now, here) if armed else 0.0
+        return shed(pool, now, here, armed, finals.get(PRIORITY, EVERY_RANK))
     return 0.0
 
 
@@ -157,9 +158,13 @@ def consenting(pool: PoolRules, now: Balance, here: Here | None = None) -> float
     return min(parts, default=0.0)
 
 
-def sheddable(pool: PoolRules, now: Balance, here: Here) -> float:
-    """Demand of the classes that may be refused before the promises of others break."""
-    return math.fsum(here.klass(now, name) for name, one in pool.classes.items() if one.sheddable)
+def shed(pool: PoolRules, now: Balance, here: Here, armed: bool, priority: float) -> float:
+    """Demand of the classes that may be refused before the promises of others break, while the gate is armed, and what
+    its priority keeps out of any class."""
+    return math.fsum(
+        here.klass(now, name) * (1.0 if armed and one.sheddable else refused(one.rank, priority))
+        for name, one in pool.classes.items()
+    )
 
 
 class Known:

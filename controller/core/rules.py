@@ -1,7 +1,7 @@
 """What the user allows a lever to do, in core terms. Assembly makes these from the config; durations in seconds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from controller.core.model import Lever, Mode, Target
@@ -42,8 +42,8 @@ class LeverRules:
     seconds after which the target itself should drop a value that is not neutral, 0 = never; `group` the largest share
     of the members that may be taken out at once (weight, breaker); `unwoken` that nothing tells demand while no replica
     runs, so that one must stay; `drain` the longest wait in seconds for replicas that will go to finish their requests
-    before the count is lowered, 0 = none; `floor` why the least is above the one of the config at this tick, if it
-    is."""
+    before the count is lowered, 0 = none; `floor` why the least is above the one of the config at this tick, if it is;
+    `own` the bounds of members that are counted in another unit than the rest."""
 
     lever: Lever
     policy: str
@@ -65,6 +65,15 @@ class LeverRules:
     unwoken: bool = False
     drain: float = 0.0
     floor: Why | None = None
+    own: Mapping[str, Limits] = field(default_factory=dict, hash=False)
+
+    def of_member(self, member: str) -> "LeverRules":
+        """The rules as they hold for one member, whose bounds may be its own."""
+        return self._of_member[member] if member in self.own else self
+
+    @cached_property
+    def _of_member(self) -> "dict[str, LeverRules]":
+        return {name: replace(self, limits=one, own={}) for name, one in self.own.items()}
 
     @cached_property
     def relax_down(self) -> bool:
@@ -78,14 +87,14 @@ class LeverRules:
         return max([self.cooldown_up, self.cooldown_down, *periods])
 
 
-def neutral(lever: LeverRules) -> float | None:
-    """The value at which a lever does nothing; None for replicas, which have none. No cap and no gate is the upper
-    bound."""
+def neutral(lever: LeverRules, member: str = "") -> float | None:
+    """The value at which a member of a lever does nothing; None for replicas, which have none. No cap and no gate is
+    the upper bound."""
     if lever.lever is Lever.REPLICAS:
         return None
     if lever.lever is Lever.DOWNGRADE:
         return 0.0
-    return 1.0 if lever.lever in PER_REPLICA else lever.limits.max
+    return 1.0 if lever.lever in PER_REPLICA else lever.of_member(member).limits.max
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,11 @@ class Rung:
         readings = self.common.pool
         if policy is None or readings is None or self.lever.mode == Mode.OFF:
             return {}, state
+        limits = dict.fromkeys(self.owners, self.lever.limits)
+        limits.update({t: self.lever.own[t.member] for t in self.owners if t.member in self.lever.own})
         view = View(
-            self.snapshot.tick, readings, self._in_view(), dict.fromkeys(self.owners, self.lever.limits),
-            self.estimate, self.pool.tenants, self.pool.classes, self.pool.acting,
+            self.snapshot.tick, readings, self._in_view(), limits, self.estimate, self.pool.tenants,
+            self.pool.classes, self.pool.acting,
         )  # fmt: skip
         brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.common.gain, short)
         try:
@@ -121,7 +123,10 @@ class Rung:
     def _one(
         self, target: Target, owner: TargetState, proposals: Sequence[Proposal], before: GuardState
     ) -> tuple[Decision, GuardState]:
-        common, rules, current, now = self.common, self.lever, owner.accepted, self.snapshot.tick.at
+        common, current, now = self.common, owner.accepted, self.snapshot.tick.at
+        if target.member in self.lever.own:
+            common = replace(common, rules=self.lever.of_member(target.member))
+        rules = common.rules
         blocked = guards.blocking(owner)
         if rules.mode == Mode.OFF or current is None or blocked is not None:
             return self._left(target, current, blocked), observe(before, rules, owner, now)
@@ -214,6 +219,7 @@ def bound(decision: Decision, lever: LeverRules) -> Decision:
         return decision
     if decision.why is Why.LEAVES and decision.final == 0:
         return decision  # the least of a weight is for those that stay
+    lever = lever.of_member(decision.target.member)
     final, why, steps = _bounded(lever, decision.current, decision.final, decision.why, decision.steps)
     return decision if final == decision.final else decision._replace(final=final, why=why, steps=steps)
 
@@ -222,7 +228,7 @@ def finish(decision: Decision, lever: LeverRules, now: float) -> Decision:
     """Whether it is sent, and until when it holds."""
     if decision.current is None or decision.final is None or not moves(decision):
         return decision
-    send, until = _sending(lever, decision.current, decision.final, now)
+    send, until = _sending(lever.of_member(decision.target.member), decision.current, decision.final, now)
     if (send, until) == (decision.send, decision.until):
         return decision
     return decision._replace(send=send, until=until)
@@ -253,7 +259,7 @@ def _sending(lever: LeverRules, current: float, final: float, now: float) -> tup
 
 def without_effect(decision: Decision, lever: LeverRules) -> Decision:
     """Says that nothing came of this lever, where it does something: what it relieves is not counted on."""
-    if decision.final is None or decision.final == neutral(lever):
+    if decision.final is None or decision.final == neutral(lever, decision.target.member):
         return decision
     step = Step("effect", decision.final, decision.final, Why.NO_EFFECT)
     return decision._replace(steps=(*decision.steps, step))

@@ -28,8 +28,8 @@ from controller.core.rules import (
     Pair,
     PoolRules,
     Variants,
-    neutral,
 )  # fmt: skip
+from controller.core.setpoints import OWN
 from controller.core.tenancy import ClassRules, TenantRules
 from controller.run import originals
 from controller.run.ends import DryRun, Watched
@@ -104,12 +104,7 @@ def assemble(
     )
     loop = ControlLoop(parts)
     # Last, for these eyes may be those of the loop in force, which goes on with them when this config is refused.
-    eyes.rest = {
-        (pool.pool, lever.lever): value
-        for pool in rules.pools
-        for lever in pool.levers
-        if (value := neutral(lever)) is not None
-    }
+    eyes.rest = {(pool.pool, lever.lever): lever for pool in rules.pools for lever in pool.levers}
     if previous is not None:
         loop.adopt(previous)
     elif mode not in _IN_PROCESS:
@@ -261,6 +256,7 @@ def _lever_rules(lever: Lever, settings: LeverConfig, pool: PoolConfig, plugin: 
         expiry=settings.expiry,
         group=settings.group,
         unwoken=lever is Lever.REPLICAS and settings.min < 1 and not wakes(pool),
+        own=OWN if lever is Lever.ADMISSION else {},
     )
 
 

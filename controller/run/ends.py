@@ -6,6 +6,7 @@ from controller.core.facts import Fact
 from controller.core.model import Applied, Decision, Lever, Outcome, Pending, Phase, Target, TargetState
 from controller.core.observation import Observation, PoolFacts
 from controller.core.ports import Actuator, Source
+from controller.core.rules import LeverRules, neutral
 
 
 class DryRun:
@@ -31,13 +32,13 @@ class Watched:
     """A source that is watched for replicas: what a rehearsal without an actuator knows of its targets.
 
     The wanted number is the recorded spec where there is one, else the replicas that were seen. Of other levers no
-    metric tells the value: they are taken to be at rest, where `rest` says it by pool and lever. It is a source and an
-    actuator, like a simulated fleet.
+    metric tells the value: they are taken to be at rest, by the rules of each pool and lever in `rest`. It is a source
+    and an actuator, like a simulated fleet.
     """
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self.rest: Mapping[tuple[str, Lever], float] = {}
+        self.rest: Mapping[tuple[str, Lever], LeverRules] = {}
         self._last: Observation | None = None
         self._pending_since: dict[str, float] = {}
 
@@ -69,7 +70,8 @@ class Watched:
         return tuple(Applied(d.target, Outcome.DRY_RUN) for d in decisions)
 
     def _at_rest(self, target: Target) -> TargetState:
-        value = self.rest.get((target.pool, target.lever))
+        rules = self.rest.get((target.pool, target.lever))
+        value = neutral(rules, target.member) if rules is not None else None
         if value is None:
             return TargetState(None, error="no metric tells the value of this lever; add an actuator")
         return TargetState(value, assumed=True)

@@ -33,14 +33,10 @@ def neutrals(config: GovernorConfig, known: Iterable[Target]) -> dict[Target, fl
     """At rest: every lever but replicas at the value at which it does nothing. `known` are members that no config
     names."""
     rules = fleet_rules(config)
-    values = {
-        (pool.pool, lever.lever): value
-        for pool in rules.pools
-        for lever in pool.levers
-        if (value := neutral(lever)) is not None
-    }
+    levers = {(pool.pool, lever.lever): lever for pool in rules.pools for lever in pool.levers}
     fixed = [target for pool in rules.pools for target in pool.targets]
-    return {t: values[t.pool, t.lever] for t in {*fixed, *known} if (t.pool, t.lever) in values}
+    values = {t: neutral(levers[t.pool, t.lever], t.member) for t in {*fixed, *known} if (t.pool, t.lever) in levers}
+    return {target: value for target, value in values.items() if value is not None}
 
 
 def restored(config: GovernorConfig, originals: Mapping[Target, Original]) -> dict[Target, float]:

@@ -6,6 +6,8 @@
 | tenant_cap | a tenant | `tenants.<tenant>.tokens_per_s` |
 | admission | `concurrency` | `concurrency.per_replica` |
 | admission | `longest_prompt` | `longest_prompt`, whole tokens |
+| admission | `deadline` | `admission.deadline_factor`, where `admission.deadlines` is on |
+| admission | `priority` | `admission.priority` |
 | downgrade | a receiving pool, "" = that of the first rule | `downgrade[].share` of the rules for that pool |
 
 Where none is no limit, `UNCAPPED` and all above it is none, and is what none reads as. A cap of a tenant leaves its
@@ -17,6 +19,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from controller.core.model import Lever, Target
+from controller.core.setpoints import DEADLINE, EVERY_RANK, PRIORITY
 from routing.knobs import Knobs, Tenant
 
 LEVERS = (Lever.WEIGHT, Lever.BREAKER, Lever.TENANT_CAP, Lever.ADMISSION, Lever.DOWNGRADE)
@@ -65,7 +68,14 @@ def _usual(base: Knobs, target: Target) -> float:
             return _read(base.concurrency.per_replica)
         if member == LONGEST_PROMPT:
             return _read(base.longest_prompt)
-        raise ValueError(f"{target}: the gate has no such set-point; write {CONCURRENCY} or {LONGEST_PROMPT}")
+        if member == DEADLINE:
+            if not base.admission.deadlines:
+                raise ValueError(f"{target}: the gateway goes by no deadlines; write knobs.admission.deadlines: true")
+            return base.admission.deadline_factor
+        if member == PRIORITY:
+            return EVERY_RANK if base.admission.priority is None else base.admission.priority
+        known = f"{CONCURRENCY}, {LONGEST_PROMPT}, {DEADLINE} or {PRIORITY}"
+        raise ValueError(f"{target}: the gate has no such set-point; write {known}")
     if lever is Lever.DOWNGRADE:
         if not base.downgrade:
             raise ValueError(f"{target}: the gateway has no pool to downgrade to; write one under knobs.downgrade")
@@ -79,6 +89,7 @@ def _usual(base: Knobs, target: Target) -> float:
 def _knobs(base: Knobs, put: Mapping[tuple[Lever, str], float]) -> Knobs:
     weights, tenants = dict(base.weights), dict(base.tenants)
     concurrency, longest, routes = base.concurrency, base.longest_prompt, base.downgrade
+    admission = base.admission
     for (lever, member), value in put.items():
         if lever in (Lever.WEIGHT, Lever.BREAKER):
             weight = put.get((Lever.WEIGHT, member), base.weights.get(member, 1.0))
@@ -88,13 +99,18 @@ def _knobs(base: Knobs, put: Mapping[tuple[Lever, str], float]) -> Knobs:
             tenants[member] = dataclasses.replace(usual, tokens_per_s=_written(value))
         elif lever is Lever.ADMISSION and member == CONCURRENCY:
             concurrency = dataclasses.replace(concurrency, per_replica=_written(value))
+        elif lever is Lever.ADMISSION and member == DEADLINE:
+            admission = dataclasses.replace(admission, deadline_factor=value)
+        elif lever is Lever.ADMISSION and member == PRIORITY:
+            admission = dataclasses.replace(admission, priority=None if value >= EVERY_RANK else value)
         elif lever is Lever.ADMISSION:
             longest = None if value >= UNCAPPED else _whole(value)
         else:
             routes = tuple(dataclasses.replace(r, share=value) if r.pool == member else r for r in routes)
     return dataclasses.replace(
-        base, weights=weights, tenants=tenants, concurrency=concurrency, longest_prompt=longest, downgrade=routes
-    )
+        base, weights=weights, tenants=tenants, concurrency=concurrency, longest_prompt=longest, downgrade=routes,
+        admission=admission,
+    )  # fmt: skip
 
 
 def _place(base: Knobs, target: Target) -> tuple[Lever, str]:

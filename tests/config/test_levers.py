@@ -5,11 +5,12 @@ import pytest
 from controller import registry
 from controller.config import ConfigError, GovernorConfig, json_schema, load, loads
 from controller.config.lever_checks import on_quantum
-from controller.config.levers import DEFAULTS, NO_LIMIT, SETPOINTS
+from controller.config.levers import DEFAULTS, EVERY_SETPOINT, NO_LIMIT, SETPOINTS
 from controller.config.spell import spell
 from controller.core import operating
 from controller.core.model import Lever, Mode, Target
 from controller.core.rules import PER_REPLICA, RELAX_DOWN, LeverRules, Rate
+from controller.core.setpoints import OWN
 from controller.core.tenancy import ClassRules, TenantRules
 from controller.registry import Group
 from controller.run.assembly import fleet_rules
@@ -143,3 +144,4 @@ def test_no_limit_and_the_names_of_set_points_mean_the_same_everywhere() -> None
     """A cap that one room takes for none is a cap of a million million tokens in another."""
     assert knobs.UNCAPPED == NO_LIMIT
     assert {knobs.CONCURRENCY, knobs.LONGEST_PROMPT} == {operating.CONCURRENCY, gate.LONGEST_PROMPT} == set(SETPOINTS)
+    assert {*SETPOINTS, *OWN} == set(EVERY_SETPOINT)

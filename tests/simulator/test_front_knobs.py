@@ -3,7 +3,7 @@
 import pytest
 
 from controller.core.model import Lever, Target
-from routing.knobs import Concurrency, Downgrade, Knobs, Tenant
+from routing.knobs import Admission, Concurrency, Downgrade, Knobs, Tenant
 from simulator.front.knobs import UNCAPPED, Setting
 
 EVERYBODY = frozenset("*")
@@ -14,9 +14,23 @@ ROUTES = (
 )
 CONCURRENCY = Target("chat", Lever.ADMISSION, "concurrency")
 LONGEST = Target("chat", Lever.ADMISSION, "longest_prompt")
+DEADLINE, PRIORITY = (Target("chat", Lever.ADMISSION, member) for member in ("deadline", "priority"))
 TENANT = Target("chat", Lever.TENANT_CAP, "acme")
 SMALL, TINY, FIRST = (Target("chat", Lever.DOWNGRADE, member) for member in ("small", "tiny", ""))
 REPLICA = Target("chat", Lever.WEIGHT, "r0")
+
+
+def test_deadlines_and_ranks_at_rest_are_those_that_the_gateway_was_given() -> None:
+    """A factor that reads as no limit would be a deadline of a million million of its seconds."""
+    setting = Setting(Knobs(admission=Admission(deadlines=True)))
+    assert (setting.get(DEADLINE), setting.get(PRIORITY)) == (1.0, 100.0)
+
+    assert setting.put(DEADLINE, 0.35).admission == Admission(deadlines=True, deadline_factor=0.35)
+    assert setting.put(PRIORITY, 1.4).admission == Admission(deadlines=True, deadline_factor=0.35, priority=1.4)
+    assert (setting.get(DEADLINE), setting.get(PRIORITY)) == (0.35, 1.4)
+
+    assert setting.put(PRIORITY, 100.0).admission.priority is None
+    assert setting.drop(DEADLINE) == Knobs(admission=Admission(deadlines=True))
 
 
 @pytest.mark.parametrize("target", [CONCURRENCY, LONGEST, TENANT])
@@ -54,7 +68,11 @@ def test_a_receiving_pool_is_the_member_and_none_is_the_first() -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (Target("chat", Lever.ADMISSION, "deadline"), "no such set-point; write concurrency or longest_prompt"),
+        (
+            Target("chat", Lever.ADMISSION, "patience"),
+            "no such set-point; write concurrency, longest_prompt, deadline or priority",
+        ),
+        (Target("chat", Lever.ADMISSION, "deadline"), "goes by no deadlines; write knobs.admission.deadlines: true"),
         (Target("chat", Lever.DOWNGRADE, "huge"), "no rule of the gateway sends to huge"),
         (Target("chat", Lever.REPLICAS), "is no set-point of a gateway"),
     ],
