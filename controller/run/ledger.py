@@ -11,8 +11,8 @@ changed. The first key of a line is its kind, so that who needs only the small o
 
 Files are rotated by size and the oldest dropped when all together pass the cap. Each record is flushed
 before the plan is applied, so that after a crash the plan without outcomes tells what must be verified; where the
-world is a recording there is nothing to verify, and records are packed in passing. A truncated last record, the mark of
-a crash, is skipped.
+world is a recording there is nothing to verify, and records are packed in passing. A file without its mark of the end
+is what a crash leaves, and no damage; one that ends in the middle of a record has lost some, and whoever reads is told.
 """
 
 import gzip
@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ import orjson
 from controller.core.model import Applied, Plan, Snapshot
 from controller.core.ports import LedgerFull
 from controller.run import codec, lock
-from controller.run.packed import Packed, PackedBehind
+from controller.run.packed import Packed, PackedBehind, ends_whole
 
 FORMAT = 2
 SUFFIX = ".ledger.gz"
@@ -41,6 +42,10 @@ _KEY_EVERY = 240  # records between full ones: bounds what one damaged record ca
 
 class LedgerError(Exception):
     """A ledger cannot be opened or read. The message names the file and the mend."""
+
+
+class _Torn(LedgerError):
+    """A file ends in the middle of a record. What stands before it is good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +227,16 @@ def ledger_files(path: Path) -> list[Path]:
 
 def read_ledger(path: Path, damage: list[LedgerError] | None = None) -> Iterator[Record]:
     """Records in order. Raises LedgerError when there is nothing to read, or a file is damaged or no ledger; with
-    `damage` what is wrong with files is put there, and all that can be read is given."""
+    `damage` what is wrong with files is put there, also of one that was cut, and all that can be read is given."""
     files = ledger_files(path)
     if not files:
         raise LedgerError(f"no ledger at {path}; give the directory that ledger.path names, or one {SUFFIX} file")
     for file in files:
         try:
             yield from _read_file(file)
+        except _Torn as error:
+            if damage is not None:
+                damage.append(error)
         except LedgerError as error:
             if damage is None:
                 raise
@@ -238,13 +246,14 @@ def read_ledger(path: Path, damage: list[LedgerError] | None = None) -> Iterator
 def kinds(file: Path) -> Iterator[tuple[str, str]]:
     """The kind and the text of each line of one file: much faster than reading them, for who looks at a few. The first
     is of kind format. Raises LedgerError."""
-    for number, line in enumerate(_lines(file)):
-        kind, quote, _ = line[2:].partition('"')
-        if not number:
-            _head(file, line)
-        if not line.startswith('{"') or not quote:
-            raise _damaged(file, number + 1, ValueError("no kind"))
-        yield kind, line
+    with suppress(_Torn):
+        for number, line in enumerate(_lines(file)):
+            kind, quote, _ = line[2:].partition('"')
+            if not number:
+                _head(file, line)
+            if not line.startswith('{"') or not quote:
+                raise _damaged(file, number + 1, ValueError("no kind"))
+            yield kind, line
 
 
 def _read_file(file: Path) -> Iterator[Record]:
@@ -254,6 +263,7 @@ def _read_file(file: Path) -> Iterator[Record]:
     states: Mapping[str, Any] | None = None
     open_: Record | None = None
     broken: LedgerError | None = None
+    ticks, newest = 0, 0.0
     try:
         for number, line in enumerate(_lines(file), 1):
             try:
@@ -274,6 +284,7 @@ def _read_file(file: Path) -> Iterator[Record]:
                     config = head["config"] if not body else None
                     body = entry["full"] if kind == "full" else codec.patch(body, entry["delta"])
                     open_, states = _record(entry["at"], body, head, states, config), None
+                    ticks, newest = ticks + 1, open_.at
             except codec.FOREIGN as error:
                 raise _damaged(file, number, error) from error
             if done is not None:
@@ -283,7 +294,16 @@ def _read_file(file: Path) -> Iterator[Record]:
     if open_ is not None:
         yield open_
     if broken is not None:
-        raise broken
+        raise type(broken)(f"{broken}; {_read_so_far(ticks, newest)}")
+
+
+def _read_so_far(ticks: int, newest: float) -> str:
+    what = f"{ticks:,} tick{'s' if ticks > 1 else ''} of it {'were' if ticks > 1 else 'was'} read"
+    if not ticks:
+        return "no tick of it was read"
+    with suppress(OverflowError, ValueError, OSError):  # a time that is none
+        return f"{what}, the last of {datetime.fromtimestamp(newest, UTC).isoformat(' ', 'seconds')[:19]} UTC"
+    return what
 
 
 def _damaged(file: Path, number: int, error: Exception) -> LedgerError:
@@ -304,8 +324,9 @@ def _head(file: Path, line: str) -> Mapping[str, Any]:
 
 
 def _lines(file: Path) -> Iterator[str]:
-    """Whole lines; a torn end is the mark of a crash, not an error. What was overwritten is one, and so is a file with
-    nothing in it: whoever asks what happened then must not take it for silence."""
+    """Whole lines; that the mark of the end is missing is the mark of a crash, not an error. What was overwritten is
+    one, and so is a file with nothing in it: whoever asks what happened then must not take it for silence. Raises
+    LedgerError, after all lines that are whole."""
     number, torn = 0, False
     try:
         with gzip.open(file, "rt", encoding="utf-8") as stream:
@@ -325,6 +346,11 @@ def _lines(file: Path) -> Iterator[str]:
     if not number:
         what = "holds not one whole record" if torn else "is empty"
         raise LedgerError(f"{file}: {what}; it was cut off or overwritten, read the other files")
+    if torn and not ends_whole(file):
+        raise _Torn(
+            f"{file}: ends in the middle of a record, after {number:,} lines; it was cut, or the disk or the machine "
+            "failed as it was written, and what came after them in this file is lost"
+        )
 
 
 def _record(

@@ -1,5 +1,6 @@
 """Packed text files, written line by line: when a line is on disk, and on whose time it is packed."""
 
+import os
 import zlib
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,6 +9,17 @@ from pathlib import Path
 
 _LEVEL = 3
 _CHUNK = 1 << 20  # bytes of text that are packed at once behind the writer's back
+_SYNCED = b"\x00\x00\xff\xff"  # what a flush of the packer ends with
+
+
+def ends_whole(path: Path) -> bool:
+    """Whether a file that was never closed ends with all that some ``write`` put there: not what is left of one."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-len(_SYNCED), os.SEEK_END)
+            return file.read() == _SYNCED
+    except OSError:
+        return False
 
 
 class Packed:

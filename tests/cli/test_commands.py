@@ -255,6 +255,21 @@ def test_a_damaged_ledger_shows_what_is_left_of_it_and_is_no_success(
     assert bool(done.stdout) is bool(part)
 
 
+@pytest.mark.parametrize("command", [("explain", "--last", "500"), ("replay",)])
+def test_a_ledger_that_was_cut_shows_what_is_left_of_it_and_where_it_ends(
+    ledger: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (whole,) = ledger.glob("*.ledger.gz")
+    cut = tmp_path / whole.name
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+
+    done = governor(command[0], tmp_path, *command[1:])
+
+    assert done.returncode == 2
+    assert done.stdout
+    assert re.search(r"ends in the middle of a record, after \d+ lines;.* \d+ ticks of it were read", done.stderr)
+
+
 def test_a_replay_with_the_same_config_reproduces_every_plan(ledger: Path) -> None:
     for config in ((), ("-c", DEMO)):  # the config is in the ledger, too
         done = governor("replay", ledger, *config)

@@ -4,6 +4,7 @@ import json
 import math
 import secrets
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from controller.core.reading import Reading, State, ok
 from controller.core.signals import Signal
 from controller.core.why import Why
 from controller.run import codec
-from controller.run.ledger import FileLedger, LedgerError, Record, ledger_files, read_ledger
+from controller.run.ledger import FileLedger, LedgerError, Record, kinds, ledger_files, read_ledger
 from tests.support.closed_loop import build, drive
 from tests.support.lines import program
 from tests.support.plant import Plant
@@ -147,6 +148,38 @@ def test_a_crash_in_the_middle_of_a_record_loses_that_record_alone(tmp_path: Pat
     survivors = list(read_ledger(tmp_path))
     assert len(records) > len(survivors) >= len(records) - 3
     assert [r.plan for r in survivors] == [r.plan for r in records[: len(survivors)]]
+
+
+@pytest.mark.parametrize("part", [0.5, 0.9, 0.999])
+def test_a_file_that_was_cut_is_not_taken_for_a_crash_and_its_last_tick_not_for_the_newest(
+    tmp_path: Path, part: float
+) -> None:
+    """Half of a night was gone, and explain showed a tick of midnight as what Governor did last."""
+    records = night(tmp_path)
+    (file,) = ledger_files(tmp_path)
+    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * part)])
+    damage: list[LedgerError] = []
+
+    survivors = list(read_ledger(tmp_path, damage))
+
+    (found,) = damage
+    assert f"{file}: ends in the middle of a record, after " in str(found)
+    last = datetime.fromtimestamp(survivors[-1].at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    assert str(found).endswith(f"; {len(survivors)} ticks of it were read, the last of {last} UTC")
+    assert [r.plan for r in survivors] == [r.plan for r in records[: len(survivors)]]
+    assert sum(kind == "applied" for kind, _ in kinds(file)) == sum(r.complete for r in survivors)
+
+
+def test_a_governor_that_was_killed_between_two_records_leaves_no_damage(tmp_path: Path) -> None:
+    """Every kill -9 would have made each later explain end with 2."""
+    book = ledger(tmp_path)
+    for at in (1.0, 2.0, 3.0):
+        book.plan(_record(at=at))
+    damage: list[LedgerError] = []
+
+    assert [r.at for r in read_ledger(tmp_path, damage)] == [1.0, 2.0, 3.0]
+    assert damage == []
+    book.close()
 
 
 def test_a_plan_without_outcomes_says_so(tmp_path: Path) -> None:
