@@ -9,8 +9,8 @@ from controller.config.errors import Finding, Path
 from controller.config.models import GovernorConfig, LeverConfig, PairConfig
 from controller.config.pin_checks import pins_together
 from controller.core.model import Lever, Mode
-from controller.core.relief import OUT
 
+_PROBE = 0.05  # factor with which a breaker tries a replica that is out
 _MOST = 100_000  # sizes of a decode pool that are tried
 
 
@@ -22,7 +22,7 @@ def check_reach(config: GovernorConfig) -> Iterator[Finding]:
             if lever is Lever.REPLICAS:
                 yield from _warm(at, settings)
                 yield from _pinned(config, name, settings)
-            if lever is Lever.BREAKER and settings.min >= OUT and settings.min <= settings.max:
+            if lever is Lever.BREAKER and _PROBE < settings.min <= settings.max:
                 yield Finding(
                     (*at, "min"),
                     f"{settings.min:g} never takes a replica out, and one that hangs keeps that part of its share",
@@ -35,7 +35,7 @@ def check_reach(config: GovernorConfig) -> Iterator[Finding]:
 
 def hints(config: GovernorConfig, now: datetime) -> tuple[Finding, ...]:
     """What is no mistake and hardly meant."""
-    return (*_over(config, now), *pins_together(config, now), *_ladders(config))
+    return (*_over(config, now), *pins_together(config, now), *_never_out(config), *_ladders(config))
 
 
 def _over(config: GovernorConfig, now: datetime) -> Iterator[Finding]:
@@ -45,6 +45,17 @@ def _over(config: GovernorConfig, now: datetime) -> Iterator[Finding]:
                 when = settings.pin.until.astimezone(UTC).isoformat(timespec="minutes").replace("+00:00", "Z")
                 at: Path = ("pools", name, "levers", lever.value, "pin")
                 yield Finding(at, f"ended at {when} and holds nothing any more", "remove it, or write a later `until`")
+
+
+def _never_out(config: GovernorConfig) -> Iterator[Finding]:
+    for name, pool in config.pools.items():
+        breaker = pool.levers.get(Lever.BREAKER)
+        if breaker is not None and 0 < breaker.min <= _PROBE:
+            yield Finding(
+                ("pools", name, "levers", Lever.BREAKER.value, "min"),
+                f"{breaker.min:g} is what a probe gets, so a replica that hangs goes on getting that part of its share",
+                "write min: 0, unless you mean it",
+            )
 
 
 def _ladders(config: GovernorConfig) -> Iterator[Finding]:

@@ -65,6 +65,10 @@ def pair(ratio: str) -> str:
             "pools.read.levers.breaker.min: 0.5 never takes a replica out, and one that hangs keeps that part",
         ),
         (
+            FREE, ("breaker: {min: 0.1, policy: {kind: breaker}}",), 8, "",
+            "pools.read.levers.breaker.min: 0.1 never takes a replica out, and one that hangs keeps that part",
+        ),
+        (
             f"{FREE}, {PIN}", (), 8, "budgets: {gpus: {max: 15}}",
             "pools.read.levers.replicas.pin.value: 8 replicas take 16 GPUs, and the budget gpus allows 15; budgets",
         ),
@@ -143,6 +147,13 @@ def test_a_pin_that_leaves_another_pool_less_than_its_minimum_is_told() -> None:
     (found,) = told(config(f"{FREE}, {pin}", more="budgets: {gpus: {max: 8}}"))
 
     assert "9 GPUs (read 4 x 2 pinned, write 1 x 1 at least)" in found
+
+
+def test_a_breaker_whose_least_is_a_probe_is_told() -> None:
+    (found,) = told(config(FREE, "breaker: {min: 0.05, policy: {kind: breaker}}"))
+
+    assert found.startswith("pools.read.levers.breaker.min: 0.05 is what a probe gets, so a replica that hangs goes on")
+    assert told(config(FREE, "breaker: {policy: {kind: breaker}}")) == []
 
 
 def test_a_ladder_that_leaves_nothing_to_downgrade_is_told() -> None:
