@@ -421,6 +421,10 @@ class GovernorConfig(Model):
     version: Literal[1] = Field(description="format of this file: 1")
     interval: Annotated[Duration, Within(ge=1, unit=Unit.DURATION)] = Field(15.0, description="time from tick to tick")
     deadline: PositiveDuration = Field(10.0, description="time for all reading of one tick; shorter than the interval")
+    identity: Name = Field(
+        "inference-governor",
+        description="name under which values are written, such as the field manager in Kubernetes and `by` in Redis",
+    )
     source: SourcePlugin = Field(description="where metrics come from, chosen by `kind`")
     actuators: dict[Name, ActuatorPlugin] = Field({}, description="actuators that several levers share, by name")
     pools: dict[Name, PoolConfig] = Field(description="the pools by name", min_length=1)

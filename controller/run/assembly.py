@@ -295,26 +295,28 @@ def _wanted(config: GovernorConfig, rules: FleetRules) -> Iterator[tuple[str, st
                     key,
                     where,
                     plugin,
-                    _binding(config, rules, plugin.name) if plugin.name else _bound([(pool, lever)]),
+                    _binding(config, rules, plugin.name) if plugin.name else _bound(config, [(pool, lever)]),
                 )
 
 
 def _binding(config: GovernorConfig, rules: FleetRules, name: str) -> Binding:
     """All that share the actuator of this name."""
     return _bound(
+        config,
         [
             (pool, lever)
             for pool in rules.pools
             for lever in pool.levers
             if (plugin := config.actuator(pool.pool, lever.lever)) is not None and plugin.name == name
-        ]
+        ],
     )
 
 
-def _bound(levers: Sequence[tuple[PoolRules, LeverRules]]) -> Binding:
+def _bound(config: GovernorConfig, levers: Sequence[tuple[PoolRules, LeverRules]]) -> Binding:
     """Sorted, so that an actuator is kept over a reload that only moves lines of the file."""
     return Binding(
         tuple(sorted(target for pool, lever in levers for target in pool.targets if target.lever == lever.lever)),
+        config.identity,
         scopes=tuple(sorted((pool.pool, lever.lever) for pool, lever in levers if lever.lever in PER_REPLICA)),
     )
 

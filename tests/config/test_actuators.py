@@ -3,22 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import ClassVar, get_args, get_type_hints
 
 import pytest
 import yaml
 
+from actuators.file.config import FileConfig
 from controller import registry
 from controller.config import ConfigError, GovernorConfig, loads
 from controller.config.load import config_hash
 from controller.config.matrix import cells
 from controller.config.spell import spell
 from controller.core.model import Lever
-from controller.core.ports import Capability
+from controller.core.ports import Binding, Capability
 from controller.registry import Group
 from controller.run.assembly import RunMode, assemble, fleet_rules
 from tests.support.cli import governor
 from tests.support.spy_file import SpyFile
+from tests.support.written import pool, written
 
 HOOK = "kind: webhook, url: 'http://127.0.0.1:9/set', read_url: 'http://127.0.0.1:9/get'"
 
@@ -155,6 +157,29 @@ class Mute(SpyFile):
     @classmethod
     def describe(cls, config: object = None) -> Mapping[Lever, Capability]:
         raise RuntimeError("no licence")
+
+
+class Named(SpyFile):
+    """One that keeps under which name it would write."""
+
+    names: ClassVar[list[str]] = []
+
+    def __init__(self, config: FileConfig, binding: Binding) -> None:
+        super().__init__(config, binding)
+        self.names.append(binding.identity)
+
+
+@pytest.mark.parametrize(("said", "name"), [("", "inference-governor"), ("identity: governor-eu", "governor-eu")])
+def test_two_governors_of_two_clusters_do_not_write_under_one_name(tmp_path: Path, said: str, name: str) -> None:
+    """Whoever looked at a field manager, or at `by` in Redis, could not tell which of them it was."""
+    actuator = f"{{kind: '{__name__}:Named', path: {tmp_path}/r.json, initial: 1}}"
+    shared = f"actuators: {{one: {actuator}}}"
+    lever = "replicas: {{min: 1, max: 2, policy: {{kind: capacity}}, actuator: {}}}"
+    text = written(pool("a", levers=[lever.format("one")]), pool("b", levers=[lever.format(actuator)]))
+    made = loads(f"{text}{shared}\n{said}\n")
+    Named.names.clear()
+    assemble(made, mode=RunMode.LIVE, ledger_path=tmp_path / "ledger").close()
+    assert Named.names == [name, name]
 
 
 def test_a_lever_that_may_ask_for_more_or_less_than_its_target_takes_is_refused() -> None:
