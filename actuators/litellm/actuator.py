@@ -34,6 +34,7 @@ class LiteLLM:
     """Weights, breakers, caps and downgrades in LiteLLM's proxy."""
 
     Config = LiteLLMConfig
+    asks_consent = True  # the proxy picks the requests
 
     def __init__(self, config: LiteLLMConfig, binding: Binding) -> None:
         unknown = [pool for pool in binding.pools if pool not in config.pools]

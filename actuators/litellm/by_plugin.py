@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from actuators.batch import wanted
 from actuators.litellm.config import LiteLLMConfig
@@ -17,7 +18,7 @@ class ByPlugin:
     """A batch is one document."""
 
     def __init__(self, config: LiteLLMConfig, binding: Binding) -> None:
-        self._config = config
+        self._config = _consenting(config, binding)
         self._identity = binding.identity
         for target in binding.targets:
             if target.lever is Lever.DOWNGRADE and target.member not in config.pools:
@@ -158,3 +159,15 @@ class ByPlugin:
                 self._memory.settled(decision.target, decision.current)
             self._memory.sent(decision.target, wanted(decision), outcome, now)
         return tuple(Applied(decision.target, outcome, detail) for decision in decisions)
+
+
+def _consenting(config: LiteLLMConfig, binding: Binding) -> LiteLLMConfig:
+    """With those that consent in the pools, where the actuator's own part names nobody."""
+    agreed = {(pool, kind): who for pool, kind, who in binding.consents}
+    pools = {
+        name: own
+        if own.tenants or own.classes
+        else replace(own, tenants=agreed.get((name, "tenants"), ()), classes=agreed.get((name, "classes"), ()))
+        for name, own in config.pools.items()
+    }
+    return replace(config, pools=pools)

@@ -15,7 +15,9 @@ class LiteLLMPool:
     """What of LiteLLM belongs to a pool."""
 
     model: str = param("Its model group: the `model_name` that clients ask for.")
-    tenants: tuple[str, ...] = param("plugin: tenants that consent to a smaller model; * is everybody.", ())
+    tenants: tuple[str, ...] = param(
+        "plugin: tenants that consent to a smaller model, * is everybody; without classes too, those of the pool.", ()
+    )
     classes: tuple[str, ...] = param("plugin: request classes that consent; where both are told, both must.", ())
     deployments: Mapping[str, str] = param("api: `model_info.id` of a replica, where it is not called the same.", {})
 

@@ -63,18 +63,19 @@ def _knows_rest(plugin: Plugin) -> bool:
 
 
 def consenting(config: GovernorConfig, pool: str, place: Path, plugin: Plugin) -> Iterator[Finding]:
-    """LiteLLM is told a second time who consents to a smaller model: it must be those that consent in the pool."""
+    """Where LiteLLM is told a second time who consents to a smaller model, it must be those that consent in the pool;
+    where it is not, it is told those."""
     own = getattr(plugin.settings, "pools", {}).get(pool)
-    if plugin.kind != "litellm" or own is None:
+    if plugin.kind != "litellm" or own is None or not (own.tenants or own.classes):
         return
     at: Path = ("actuators", plugin.name) if plugin.name else (*place, "actuator")
     body = config.pools[pool]
     for key, rules in (("tenants", body.tenants), ("classes", body.classes)):
         agreed = {name for name, one in rules.items() if one.consents}
         named = set(getattr(own, key))
-        if "*" in named or (not named and (own.tenants or own.classes)):  # a kind that is not told is not asked
+        if "*" in named or not named:  # a kind that is not told is not asked
             named = set(rules)
-        mend = f"write {key}: [{', '.join(sorted(agreed))}], those that consent there"
+        mend = f"write {key}: [{', '.join(sorted(agreed))}], those that consent there, or neither tenants nor classes"
         uses = (("pools", pool, key), (*place, "actuator"))
         if agreed and (wrong := sorted(named - agreed)):
             what = f"would send {', '.join(wrong)} to a smaller model, without consent in pool {pool}"

@@ -270,7 +270,8 @@ class Binding:
     """What assembly tells an actuator about its place: the targets it owns, and who we are. `scopes` are pools with
     levers whose members are replicas; of these it owns all, as they come and go. An actuator that several levers share
     has the targets and scopes of all of them. `dry` where nothing is ever applied: one that tells its targets more than
-    what it is given to apply, such as where replicas are, must not."""
+    what it is given to apply, such as where replicas are, must not. `consents` is for an actuator with the class
+    attribute `asks_consent`, which picks requests itself: pool, "tenants" or "classes", and those that consent."""
 
     targets: tuple[Target, ...]
     identity: str = "inference-governor"
@@ -278,6 +279,7 @@ class Binding:
     dry: bool = False
 
     @property
+    consents: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     def levers(self) -> tuple[Lever, ...]:
         """The levers that it moves, in the order of the enum."""
         return tuple(sorted({t.lever for t in self.targets} | {s[1] for s in self.scopes}, key=list(Lever).index))

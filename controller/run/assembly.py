@@ -291,12 +291,10 @@ def _wanted(config: GovernorConfig, rules: FleetRules) -> Iterator[tuple[str, st
             if plugin is not None:
                 key = f"{pool.pool}/{lever.lever}"
                 where = f"actuators.{plugin.name}" if plugin.name else f"pools.{key}"
-                yield (
-                    key,
-                    where,
-                    plugin,
-                    _binding(config, rules, plugin.name) if plugin.name else _bound(config, [(pool, lever)]),
-                )
+                binding = _binding(config, rules, plugin.name) if plugin.name else _bound(config, [(pool, lever)])
+                if getattr(plugin.cls, "asks_consent", False):
+                    binding = replace(binding, consents=_consents(rules, binding))
+                yield key, where, plugin, binding
 
 
 def _binding(config: GovernorConfig, rules: FleetRules, name: str) -> Binding:
@@ -324,6 +322,21 @@ def _bound(config: GovernorConfig, levers: Sequence[tuple[PoolRules, LeverRules]
 def refused(config: GovernorConfig) -> list[str]:
     """What actuators themselves find wrong with their part of a valid config, before anything runs. Constructors open
     nothing; one that fails for another reason, such as a library that is not installed here, may do where it runs."""
+def _consents(rules: FleetRules, binding: Binding) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    """Who consents to a smaller model, in the pools that send requests to one. Where nobody is told apart, nothing."""
+    sending = {target.pool for target in binding.targets if target.lever is Lever.DOWNGRADE}
+    return tuple(
+        (pool.pool, kind, tuple(sorted(who)))
+        for pool in rules.pools
+        if pool.pool in sending
+        for kind, told, who in (
+            ("tenants", pool.tenants, pool.consenting_tenants),
+            ("classes", pool.classes, pool.consenting_classes),
+        )
+        if told
+    )
+
+
     ends, found = Ends(None), dict[str, None]()
     for _, where, plugin, binding in _wanted(config, fleet_rules(config)):
         try:

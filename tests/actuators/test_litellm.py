@@ -14,10 +14,11 @@ import pytest
 from actuators.litellm import LiteLLM, LiteLLMConfig, LiteLLMPool
 from actuators.litellm import governor_litellm as plugin
 from actuators.redis.server import RedisServer
-from controller.config import load
+from controller.config import load, loads
 from controller.core.model import Drift, Lever, Outcome, Target
 from controller.core.params import SecretRef
 from controller.core.ports import Ack, Binding
+from controller.run.assembly import RunMode, assemble
 from tests.actuators.rigs import NOW
 from tests.support.by_hand import TARGETS
 from tests.support.decisions import decide
@@ -331,6 +332,22 @@ def test_a_config_that_cannot_work_is_refused_at_its_place(changes: dict[str, An
     with pytest.raises(ValueError, match=f"^{field}: ") as caught:
         LiteLLMConfig(POOLS, **changes)
     assert "pw" not in str(caught.value)
+
+
+def test_who_consents_is_said_once_and_reaches_the_proxy(tmp_path: Path) -> None:
+    """It was written twice, in the pool and here, and a name that was added to one of them broke the start."""
+    text = (Path(__file__).parents[2] / "examples" / "targets" / "litellm" / "governor.yaml").read_text()
+    text = text.replace("/var/lib/governor/litellm.json", f"{tmp_path}/d.json").replace(
+        "    status: [http://litellm:4000/governor/status]\n", ""
+    )
+    loop = assemble(loads(text), mode=RunMode.LIVE, ledger_path=tmp_path / "ledger")
+    try:
+        (told,) = loop.parts.actuators["chat/downgrade"].apply([decide(SMALL, 0.0, 0.2)], NOW)
+    finally:
+        loop.close()
+    assert told.outcome is Outcome.DONE
+    pool = plugin.parse((tmp_path / "d.json").read_text()).pools["chat"]  # its model group
+    assert (pool.tenants, pool.classes) == (frozenset({"batch"}), frozenset({"standard", "background"}))
 
 
 def test_a_receiver_or_a_pool_without_a_model_is_named() -> None:

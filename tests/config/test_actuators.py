@@ -289,13 +289,14 @@ def test_the_table_of_actuators_tells_when_a_value_is_in_force_and_how_a_batch_i
         ("tenants: [batch, btach], classes: [standard, background]", ".tenants: would send btach to a smaller model"),
         ("tenants: [batch], classes: [critical, standard, background]", ".classes: would send critical to a smaller"),
         ("tenants: [batch], classes: [standard]", ".classes: leaves out background, with consent in pool chat"),
-        ("tenants: []", ".tenants: leaves out batch, with consent in pool chat"),
+        ("tenants: []", ""),
     ],
 )
 def test_nobody_is_sent_to_a_smaller_model_who_consents_in_the_actuator_alone(told: str, said: str) -> None:
     """LiteLLM reads who consents in its own part of the config, where a slip of the pen is a degraded customer."""
     example = (Path(__file__).parents[2] / "examples" / "targets" / "litellm" / "governor.yaml").read_text()
-    text = example.replace("tenants: [batch], classes: [standard, background]", told)
+    assert "chat: {model: chat}" in example
+    text = example.replace("chat: {model: chat}", f"chat: {{model: chat, {told}}}")
     if not said:
         loads(text)
         return
