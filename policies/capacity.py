@@ -242,7 +242,7 @@ class Capacity:
             return Why.BACKLOG
         if estimate.forecast is not None and estimate.forecast > demand:
             return Why.FORECAST
-        if estimate.burning:
+        if estimate.burning and estimate.worse is None:  # what one version fails asks for no capacity
             return Why.BUDGET_BURN
         if demand > estimate.evidence.get("demand_compute", math.inf) + 1e-9:
             return Why.KV_PRESSURE

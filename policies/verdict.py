@@ -21,13 +21,11 @@ from controller.core.ports import View
 from controller.core.reading import Reading
 from controller.core.signals import Signal
 from controller.core.slo import Objective
+from controller.core.worse import LEAST_ENDED, REST, ended
 from policies import pace
 
-LEAST_ENDED = 20.0  # requests that make a share of errors
-REST = 5.0  # times the share of errors of all others that is far more
 PROBED = 0.75  # the same of a probe, whose batch is so small that a healthy one is far quicker as it stands
 SLOWER = 1.25  # a replica that is hardly slower as it stands is not slow, whatever a model says
-FULL = 0.25  # waiting per running request at which an engine may be refusing, which engines tell as errors
 RAISE = 1.25  # what late first tokens may make of a slowness that tokens show
 ALONE = 0.5  # what they count for alone
 SOON = 0.5  # share of a promise on the first token within which none is slow
@@ -141,19 +139,6 @@ def span(now: float, reading: Reading) -> Span:
     """The seconds that a reading is about."""
     end = now - (reading.age or 0.0)
     return Span(end - (reading.window or 0.0), end)
-
-
-def ended(scope: Scope) -> tuple[float, float]:
-    """Share of errors and requests that ended, where that says something of the replica."""
-    reading = scope.get(Signal.ERROR_RATIO)
-    if reading.usable is None or not reading.count or _full(scope):
-        return 0.0, 0.0
-    return min(max(reading.usable, 0.0), 1.0), reading.count
-
-
-def _full(scope: Scope) -> bool:
-    waiting = scope.get(Signal.QUEUE_DEPTH).usable or 0.0
-    return waiting >= max(1.0, FULL * (scope.get(Signal.RUNNING).usable or 0.0))
 
 
 def fleet_pace(view: View, serving: Collection[str]) -> Mapping[str, float]:

@@ -23,6 +23,7 @@ from controller.core.rules import PER_REPLICA, FleetRules, LeverRules, PoolRules
 from controller.core.rung import Rung, bound, finish
 from controller.core.summary import Shortage, sentence
 from controller.core.why import Why
+from controller.core.worse import Worse
 
 FORGET = 900.0  # seconds after which the memory of a member that is gone is dropped
 LATE, UNPLACED = 1.5, 0.5  # times the usual cold start, after which capacity is late (with no node yet: sooner)
@@ -162,9 +163,14 @@ class _Turn:
         shared.update({t: finish(d, self._rules_of(t), now) for t, d in _other(shared, decided)})
         final = tuple(shared.values())
         holding = hold is not None or releases is not None
-        plan = Plan(now, final, sentence(final, self._short, holding=holding))
+        plan = Plan(now, final, sentence(final, self._short, self._worse(), holding=holding))
         kept = _remembered(self._guard_states, decided, now)
         return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases, drains)
+
+    def _worse(self) -> dict[str, Worse]:
+        """Versions that are worse than the rest of their pools."""
+        told = ((pool.pool, self._estimates.get(pool.pool, _UNLEARNED).worse) for pool in self._rules.pools)
+        return {pool: one for pool, one in told if one is not None}
 
     def _drained(
         self, shared: Mapping[Target, Decision], known: Mapping[Target, float]

@@ -7,7 +7,7 @@ policies stay laws and the ledger holds all memory.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from controller.core import burn, cold_start, versions
+from controller.core import burn, cold_start, versions, worse
 from controller.core import forecast as ahead_of
 from controller.core.learn import bent
 from controller.core.learned import EstimatorSpec, EstimatorState
@@ -19,6 +19,7 @@ from controller.core.signals import Signal
 from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capacity, proven, terms
 
 BURN_MARGIN = 0.15  # extra capacity while the error budget burns too fast
+BLAME = 300.0  # seconds for which the failures of a version are in the short window of the budget
 DRAIN = 60.0  # seconds in which a backlog should be gone
 MARGIN_QUANTILE = 0.8
 # What an estimate is made of. A policy that goes by it names these among what it reads, else they are not fetched.
@@ -48,8 +49,23 @@ def update(
     ahead, state = _ahead(spec, served, offered, _recent(pool), now, horizon, state)
     made = _assemble(spec, pool, replicas, served, shown, offered, ahead, horizon, state, profile)
     if len(state.versions) > 1:
-        made = replace(made, versions=rates, unproven=versions.unproven(state))
+        made, state = _told_apart(made, pool, rates, now, spec, state)
     return made, state
+
+
+def _told_apart(
+    made: Estimate, pool: PoolReadings, rates: Mapping[str, float], now: float, spec: EstimatorSpec,
+    state: EstimatorState,
+) -> tuple[Estimate, EstimatorState]:  # fmt: skip
+    """What is to be said where replicas run several versions. What one of them fails is no want of capacity, so the
+    error budget that it burns asks for none."""
+    fails = worse.failing(pool)
+    if fails is not None:
+        state = replace(state, blamed=now)
+    blamed = state.blamed is not None and now - state.blamed < BLAME
+    said = fails or worse.slow(versions.steps(spec, state, versions.serving(pool)), state.version)
+    margin = 0.0 if blamed else made.margin
+    return replace(made, versions=rates, unproven=versions.unproven(state), worse=said, margin=margin), state
 
 
 def _ahead(

@@ -81,7 +81,8 @@ class EstimatorState:
     which requests had to wait, where that was seen, and `full_for` how many seconds of that; `asked` capacity that was
     asked for and is awaited: (replicas, unix seconds); `lags` seconds that capacity took to come, newest last;
     `cache_told` whether KV usage was ever read. Where versions are told apart, what is said here of a replica is of
-    `version`, which most of them run, and `versions` has what was learned of each (``versions``)."""
+    `version`, which most of them run, and `versions` has what was learned of each (``versions``);
+    `blamed` when one of them failed far more than the rest, unix seconds."""
 
     at: float | None = None
     kappa: float = 1.0
@@ -102,4 +103,5 @@ class EstimatorState:
     lags: tuple[float, ...] = ()
     cache_told: bool = False
     version: str = ""
+    blamed: float | None = None
     versions: Mapping[str, OfVersion] = field(default_factory=dict)

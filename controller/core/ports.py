@@ -15,6 +15,7 @@ from controller.core.model import Applied, Decision, Lever, PoolReadings, Propos
 from controller.core.observation import Observation
 from controller.core.slo import Objective
 from controller.core.tenancy import ClassRules, TenantRules
+from controller.core.worse import Worse
 
 S = TypeVar("S")
 
@@ -117,6 +118,7 @@ class Estimate:
     flows: Mapping[str, float] = field(default_factory=dict)
     classes: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, float] = field(default_factory=dict)  # unit_rate by version, where several are known
+    worse: Worse | None = None  # the version that is worse than the rest of the pool, where one is
     unproven: bool = False  # whether what most replicas run came after another version, which could do what it can not
 
 

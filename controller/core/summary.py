@@ -1,13 +1,15 @@
 """One sentence on what a plan is doing, why and until when."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from controller.core.model import Decision, Lever
 from controller.core.why import SENTENCE, Why
+from controller.core.worse import Worse
 
 _SHOWN = 3  # groups of changes, and pools that are short, that are told; the rest is counted
+NOBODY: Mapping[str, Worse] = {}
 _WORTH = 0.05  # replica-equivalents, below which nobody is short
 
 
@@ -22,10 +24,12 @@ class Shortage:
     until: float | None = None
 
 
-def sentence(decisions: Sequence[Decision], short: Sequence[Shortage] = (), *, holding: bool) -> str:
+def sentence(
+    decisions: Sequence[Decision], short: Sequence[Shortage] = (), worse: Mapping[str, Worse] = NOBODY, *, holding: bool
+) -> str:
     """For example "raises llama/replicas 2 → 4 because the load offered now needs it; llama is short of 1.5 replicas
     until about 14:03 UTC, of which tenant_cap takes 1.2". Members of one lever that move the same way for the same
-    reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ..."."""
+    reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ...". `worse` are versions by pool."""
     groups: dict[tuple[str, Lever, bool, Why], list[Decision]] = {}
     for decision in decisions:
         if decision.changed:
@@ -40,6 +44,7 @@ def sentence(decisions: Sequence[Decision], short: Sequence[Shortage] = (), *, h
         parts.append(f"and {rest} more changes" if rest > 1 else "and 1 more change")
     parts += _absent(decisions)
     parts += _shortages(short)
+    parts += [one.told(pool) for pool, one in sorted(worse.items())[:_SHOWN]]
     if holding:
         parts.append(f"holds: {SENTENCE[Why.FLEET_GUARD]}")
     return "; ".join(parts) if parts else "keeps everything as it is"

@@ -23,7 +23,7 @@ from controller.core.members import together
 from controller.core.model import PoolReadings
 from controller.core.signals import Signal
 from controller.core.slots import ENOUGH, Slots
-from controller.core.step_model import Capacity, Shape, capacity, proven
+from controller.core.step_model import Capacity, Shape, capacity, proven, step_time
 
 WATCHED = 120.0  # seconds of samples after which a version counts by its own step time
 KEPT = 4  # versions that are remembered; those that run now and the newest of the others
@@ -115,6 +115,21 @@ def mixed(
     )
     shown = sum(count * rate for count, _, rate in each.values()) / total
     return made, shown, {version: at.rate for version, (_, at, _) in each.items()}
+
+
+def steps(spec: EstimatorSpec, state: EstimatorState, groups: Collection[str]) -> dict[str, float]:
+    """Seconds of a step of each version that serves and was watched for long enough, at the batch of the one that most
+    replicas run."""
+    if state.shape is None:
+        return {}
+    batch = max(state.batch or 0.0, 1.0)
+    found = {}
+    for version in sorted(groups):
+        own = state.versions.get(version)
+        if own is not None and (version == state.version or own.trained >= WATCHED):
+            one = _as(state, own, state.at)
+            found[version] = step_time(of_replica.bent(spec.prior, one), state.shape, batch, one.kappa)
+    return found
 
 
 def unproven(state: EstimatorState) -> bool:
