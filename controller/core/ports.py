@@ -279,9 +279,9 @@ class Binding:
     identity: str = "inference-governor"
     scopes: tuple[tuple[str, Lever], ...] = ()
     dry: bool = False
+    consents: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
     @property
-    consents: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     def levers(self) -> tuple[Lever, ...]:
         """The levers that it moves, in the order of the enum."""
         return tuple(sorted({t.lever for t in self.targets} | {s[1] for s in self.scopes}, key=list(Lever).index))
