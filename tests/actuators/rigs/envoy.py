@@ -73,8 +73,8 @@ def grpc_rig(folder: Path, stack: ExitStack) -> Rig:
         lose=lambda: setattr(cable, "deaf", True),
         forget=restart,
         cannot={
-            "edit": "only Governor speaks on its stream; what hides its values is in test_envoy",
-            "refuse": "Envoy takes every number as a runtime key; a refusal is in test_envoy",
+            "edit": "only Governor speaks on its stream; what hides its values is in test_envoy_failures",
+            "refuse": "Envoy takes every number as a runtime key; a refusal is in test_envoy_failures",
         },
     )
 
@@ -124,7 +124,7 @@ def files_rig(folder: Path, stack: ExitStack) -> Rig:
         fail=in_the_way,
         lose=lambda: setattr(tap, "deaf_until", time.monotonic() + 0.7),
         forget=restart,
-        cannot={"refuse": "Envoy takes every number as a runtime key; a refusal is in test_envoy"},
+        cannot={"refuse": "Envoy takes every number as a runtime key; a refusal is in test_envoy_failures"},
     )
 
 
