@@ -26,18 +26,9 @@ HOOK = "kind: webhook, url: 'http://127.0.0.1:9/set', read_url: 'http://127.0.0.
 
 
 def config(levers: str, shared: str = "") -> GovernorConfig:
-    return loads(f"""
-version: 1
-source: {{kind: prometheus, url: "http://127.0.0.1:9"}}
-actuators: {{{shared}}}
-pools:
-  chat:
-    engine: vllm
-    labels: {{tenant: tenant}}
-    tenants: {{acme: {{guarantee: 100}}}}
-    levers:
-      replicas: {{min: 1, max: 8, policy: {{kind: threshold, signal: queue_depth, upper: 5, lower: 1}}{levers}
-""")
+    capped = "tenants: {acme: {guarantee: 100}}"
+    lever = f"replicas: {{min: 1, max: 8, policy: {{kind: threshold, signal: queue_depth, upper: 5, lower: 1}}{levers}"
+    return loads(written(pool("chat", "labels: {tenant: tenant}", capped, levers=[lever]), actuators=f"{{{shared}}}"))
 
 
 def mistakes(levers: str, shared: str = "") -> str:
@@ -110,18 +101,15 @@ def test_steps_finer_than_the_target_can_keep_are_refused() -> None:
 
 def test_two_pools_that_scale_one_deployment_are_refused() -> None:
     """Each would take the other's count for a stranger's, and both would write for ever."""
-    lever = "{min: 1, max: 8, policy: {kind: threshold, signal: queue_depth, upper: 5, lower: 1}, actuator: %s}"
-    scale = "{kind: kubernetes, namespace: ml, name: %s}"
-    text = """
-version: 1
-source: {{kind: prometheus, url: "http://127.0.0.1:9"}}
-pools:
-  chat: {{engine: vllm, selector: {{model_name: chat}}, levers: {{replicas: {}}}}}
-  code: {{engine: vllm, selector: {{model_name: code}}, levers: {{replicas: {}}}}}
-"""
+    scale = "{{kind: kubernetes, namespace: ml, name: {}}}"
+    lever = f"replicas: {{{{min: 1, max: 8, policy: {{{{kind: capacity}}}}, actuator: {scale}}}}}"
+
+    def scaled(one: str, other: str) -> str:
+        return written(pool("chat", levers=[lever.format(one)]), pool("code", levers=[lever.format(other)]))
+
     with pytest.raises(ConfigError, match="scales llm, which pool chat scales too"):
-        loads(text.format(lever % (scale % "llm"), lever % (scale % "llm")))
-    loads(text.format(lever % (scale % "llm"), lever % (scale % "coder")))
+        loads(scaled("llm", "llm"))
+    loads(scaled("llm", "coder"))
 
 
 def test_a_file_that_would_never_know_a_later_replica_is_refused() -> None:
@@ -211,18 +199,11 @@ def test_check_asks_actuators_what_they_need_before_the_daemon_does_at_night(tmp
 
 def test_an_actuator_is_kept_over_a_reload_that_only_moves_lines(tmp_path: Path) -> None:
     """A new object would drop every stream of an Envoy, and find its own port taken."""
-    shared = f"edge: {{{HOOK}, quantum: 0.01}}"
-    text = """
-version: 1
-source: {{kind: prometheus, url: "http://127.0.0.1:9"}}
-actuators: {{{shared}}}
-pools:
-  {one}: {{engine: vllm, selector: {{model_name: {one}}}, levers: {{breaker: {lever}}}}}
-  {two}: {{engine: vllm, selector: {{model_name: {two}}}, levers: {{breaker: {lever}}}}}
-"""
-    lever = "{policy: {kind: breaker}, actuator: edge}"
-    first = loads(text.format(shared=shared, one="a", two="b", lever=lever))
-    second = loads(text.format(shared=shared, one="b", two="a", lever=lever))
+    shared = f"{{edge: {{{HOOK}, quantum: 0.01}}}}"
+    lever = "breaker: {policy: {kind: breaker}, actuator: edge}"
+    first, second = (
+        loads(written(*(pool(name, levers=[lever]) for name in order), actuators=shared)) for order in ("ab", "ba")
+    )
     loop = assemble(first, mode=RunMode.LIVE, ledger_path=tmp_path)
     again = assemble(second, mode=RunMode.LIVE, ledger_path=tmp_path, previous=loop)
     try:

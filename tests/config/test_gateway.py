@@ -11,23 +11,14 @@ from controller.core.facts import Fact
 from controller.core.join import READ
 from controller.core.ports import Matcher, PoolNeeds
 from controller.run.assembly import pool_specs
+from tests.support.written import SOURCE, pool, written
 
-POOL = """
-version: 1
-interval: 15s
-source: {source}
-pools:
-  chat:
-    engine: vllm
-    selector: {{model_name: chat}}
-{more}
-"""
 GATEWAY = "    gateway: {engine: gaie, selector: {model_name: chat}, labels: {tenant: fairness_id, class: klass}}\n"
 TTFT = "    objectives: [{signal: ttft, percentile: p99, target: 2s, class: critical}]\n"
 
 
-def config(more: str, source: str = "{kind: prometheus, url: 'http://unused:9090'}") -> GovernorConfig:
-    return loads(POOL.format(more=more, source=source))
+def config(more: str, source: str = SOURCE) -> GovernorConfig:
+    return loads(written(f"{pool()}\n{more}", source=source))
 
 
 def both(more: str = "") -> tuple[PoolNeeds, PoolNeeds]:

@@ -3,12 +3,10 @@
 from controller.config import loads
 from controller.core.rules import Budget, Pair, Variants
 from controller.run.assembly import fleet_rules
+from tests.support.written import pool, written
 
-LEVER = "levers: {replicas: {min: 1, max: 8, policy: {kind: capacity}}}"
-POOLS = "\n".join(
-    f"  {name}: {{engine: vllm, selector: {{model: {name}}}, {LEVER}}}" for name in ("read", "write", "big", "small")
-)
-BASE = f"version: 1\nsource: {{kind: prometheus, url: 'http://p:9090'}}\npools:\n{POOLS}\n"
+LEVER = "replicas: {min: 1, max: 8, policy: {kind: capacity}}"
+BASE = written(*(pool(name, levers=[LEVER]) for name in ("read", "write", "big", "small")))
 
 
 def test_pairs_variants_and_ranks_reach_the_rules() -> None:

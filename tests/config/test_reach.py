@@ -8,30 +8,20 @@ import pytest
 from controller.config import ConfigError, GovernorConfig, hints, load, loads
 from controller.config.errors import dotted
 from tests.support.levers import ROOT
+from tests.support.written import pool, written
 
-BASE = """
-version: 1
-source: {{kind: prometheus, url: "http://127.0.0.1:9"}}
-pools:
-  read:
-    engine: vllm
-    selector: {{model_name: read}}
-    gpus_per_replica: 2
-    tenants: {{ann: {{consents: true}}}}
-    labels: {{tenant: user}}
-    levers: {{{read}}}
-  write:
-    engine: vllm
-    selector: {{model_name: write}}
-    levers: {{replicas: {{min: 1, max: {write}, policy: {{kind: capacity}}}}}}
-{more}
-"""
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 FREE = "min: 1, max: 8, policy: {kind: capacity}"
 
 
+def text(replicas: str = FREE, *levers: str, write: str = FREE, more: str = "") -> str:
+    keys = "gpus_per_replica: 2", "tenants: {ann: {consents: true}}", "labels: {tenant: user}"
+    read = pool("read", *keys, levers=[f"replicas: {{{replicas}}}", *levers])
+    return written(read, pool("write", levers=[f"replicas: {{{write}}}"])) + more
+
+
 def config(replicas: str = FREE, *levers: str, write: int = 8, more: str = "") -> GovernorConfig:
-    return loads(BASE.format(read=", ".join((f"replicas: {{{replicas}}}", *levers)), write=write, more=more))
+    return loads(text(replicas, *levers, write=f"min: 1, max: {write}, policy: {{kind: capacity}}", more=more))
 
 
 def mistakes(replicas: str = FREE, *levers: str, write: int = 8, more: str = "") -> list[str]:
@@ -103,9 +93,8 @@ def test_what_just_can_is_taken(replicas: str, levers: tuple[str, ...], write: i
 
 
 def test_a_promise_of_three_hundred_digits_is_told_in_one_line() -> None:
-    text = BASE.format(read=f"replicas: {{{FREE}}}", write=8, more="").replace("consents: true", "guarantee: 1e300")
     with pytest.raises(ConfigError, match=r"add up to 1e\+300 tokens/s, and 8 replicas serve at most 16,000,000"):
-        loads(text)
+        loads(text().replace("consents: true", "guarantee: 1e300"))
 
 
 def told(made: GovernorConfig) -> list[str]:
@@ -125,8 +114,7 @@ def test_a_pin_that_ended_years_ago_is_told() -> None:
 def pins_of(read: int, write: int, until: str = "2030") -> str:
     """Eight GPUs for a pool of two each and one of one."""
     pins = [f"pin: {{value: {one}, until: {until}-01-01T00:00:00Z, reason: fair}}" for one in (read, write)]
-    text = BASE.format(read=f"replicas: {{{FREE}, {pins[0]}}}", write=8, more="budgets: {gpus: {max: 8}}")
-    return text.replace("max: 8, policy: {kind: capacity}}}", f"max: 8, policy: {{kind: capacity}}, {pins[1]}}}}}")
+    return text(f"{FREE}, {pins[0]}", write=f"{FREE}, {pins[1]}", more="budgets: {gpus: {max: 8}}")
 
 
 def test_pins_that_fit_alone_and_not_together_are_told() -> None:

@@ -5,19 +5,8 @@ import pytest
 from controller.config import ConfigError, loads
 from controller.core.model import Lever
 from controller.run.assembly import fleet_rules
+from tests.support.written import pool, written
 
-POOL = """
-version: 1
-source: {{kind: prometheus, url: "http://127.0.0.1:9"}}
-pools:
-  chat:
-    engine: vllm
-    selector: {{model_name: chat}}
-    objectives: [{{signal: ttft, percentile: p95, target: 2s}}]
-    {gateway}
-    levers:
-      replicas: {{mode: {mode}, min: {least}, max: 8, policy: {law}}}
-"""
 GAIE = "gateway: {engine: gaie, selector: {model_name: chat}}"
 LITELLM = "gateway: {engine: litellm, selector: {model: chat}}"
 CAPACITY = "{kind: capacity}"
@@ -26,7 +15,8 @@ OFFERED = "{kind: threshold, signal: offered_rate, per_replica: true, upper: 4, 
 
 
 def text(gateway: str = "", law: str = CAPACITY, least: int = 0, mode: str = "auto") -> str:
-    return POOL.format(gateway=gateway, law=law, least=least, mode=mode)
+    lever = f"replicas: {{mode: {mode}, min: {least}, max: 8, policy: {law}}}"
+    return written(pool("chat", "objectives: [{signal: ttft, percentile: p95, target: 2s}]", gateway, levers=[lever]))
 
 
 @pytest.mark.parametrize(
@@ -40,12 +30,13 @@ def text(gateway: str = "", law: str = CAPACITY, least: int = 0, mode: str = "au
 )
 @pytest.mark.parametrize("mode", ["observe", "protect", "auto"])
 def test_zero_from_which_nothing_leads_back_is_refused(gateway: str, law: str, expected: str, mode: str) -> None:
+    whole = text(gateway, law, mode=mode)
     with pytest.raises(ConfigError) as caught:
-        loads(text(gateway, law, mode=mode))
+        loads(whole)
 
     (found,) = caught.value.problems
     assert found.path == "pools.chat.levers.replicas.min"
-    assert found.line == 11
+    assert whole.splitlines()[(found.line or 0) - 1].lstrip().startswith("replicas: ")
     assert f"0 would be for ever: {expected}" in str(found)
 
 
