@@ -18,8 +18,8 @@ There `capacity` is also how fast a replica is expected to be, and only what dep
 
 A move that costs cache hits (the pool's hit rate falls beyond its noise after it, with the same replicas) is undone
 once, and the weights rest for `rest`. Behind a router that balances load itself weights stay at 1, because the two
-would pull at the same rope. A replica whose data is missing keeps its weight. Which replica Kubernetes will take away
-is known to nobody beforehand, so weights do not drain it; its own termination does.
+would pull at the same rope. A replica whose data is missing keeps its weight. One that drains before it goes (`drain`
+of the replicas) is not seen here.
 """
 
 import math

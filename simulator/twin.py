@@ -137,7 +137,7 @@ class Twin:
         if target.lever is Lever.REPLICAS:
             if final < 0 or final != int(final):
                 return self._told(target, Outcome.REFUSED, f"{final:g} is no number of replicas")
-            self.fleet.cluster.scale(target.pool, int(final), now)
+            self.fleet.cluster.scale(target.pool, int(final), now, decision.leaving)
         else:
             try:
                 knobs = self._setting(target).put(target, final)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from actuators.batch import decreases_first, invalid, reject, wanted
 from actuators.kubernetes_scale.api import Access, Fault, Json, Workload, connect, release, replicas_of
+from actuators.kubernetes_scale.leaving import costs
 from actuators.kubernetes_scale.owners import bound_to, controlling_parent, last_writer
 from actuators.kubernetes_scale.pods import ready_and_pending
 from actuators.memory import Memory
@@ -69,8 +70,13 @@ class KubernetesScale:
     @classmethod
     def describe(cls, config: KubernetesScaleConfig | None = None) -> Mapping[Lever, Capability]:
         settle = config.settle if config is not None else 0.0
-        note = "the scale of a Deployment, a StatefulSet or any kind that has one"
-        return {Lever.REPLICAS: Capability("replicas", high=_MAX, settle=settle, cas=True, note=note)}
+        note = "the scale of a Deployment, a StatefulSet or any kind that has one; of a Deployment it chooses who goes"
+        # A StatefulSet ends its highest ordinal, whoever that is, and what others do is their own affair.
+        chooses = config is None or (
+            config.workload_kind in ("Deployment", "ReplicaSet") and config.api_version == "apps/v1"
+        )
+        can = Capability("replicas", high=_MAX, settle=settle, cas=True, note=note, chooses=chooses)
+        return {Lever.REPLICAS: can}
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:
         """A target that cannot be read has no accepted value and says why; it does not stop the others."""
@@ -132,6 +138,8 @@ class KubernetesScale:
             if owner:
                 mend = "delete it, or set this lever to observe"
                 return self._record(decision, Outcome.REFUSED, f"{owner} also scales {work}: {mend}", now)
+            if decision.leaving and value < before and (trouble := self._point_out(decision, work, scale)):
+                return self._record(decision, Outcome.FAILED, trouble, now)
             got = replicas_of(self._cluster.replace_scale(work, scale, value))
         except Fault as fault:
             return self._record(decision, fault.outcome, str(fault), now)
@@ -139,6 +147,19 @@ class KubernetesScale:
             self._memory.settled(target, float(got))
             return self._record(decision, Outcome.REFUSED, f"{work} was asked for {value} and took {got}", now)
         return self._record(decision, Outcome.DONE, f"{work} {before} → {value}", now)
+
+    def _point_out(self, decision: Decision, work: Workload, scale: Json) -> str:
+        """Tell the ReplicaSet whom to end first; why that cannot be, "" where it was done. Raises Fault."""
+        pods = self._cluster.pods(work.namespace, scale.get("status", {}).get("selector") or "-")
+        names = {str(pod["metadata"]["name"]) for pod in pods}
+        if names.isdisjoint(decision.leaving):
+            return (
+                f"no pod of {work} is called {' or '.join(decision.leaving)}, which have finished; labels.replica of "
+                "the pool must be the name of the pod"
+            )
+        for name, cost in costs(pods, decision.leaving).items():
+            self._cluster.set_cost(work.namespace, name, cost)
+        return ""
 
     def _verify_one(self, decision: Decision, now: float) -> Applied:
         value = wanted(decision)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kubernetes import client
 
 Json = Mapping[str, Any]
+COST = "controller.kubernetes.io/pod-deletion-cost"
 
 _FORBIDDEN = 403
 _NOT_FOUND = 404
@@ -169,6 +170,22 @@ class Cluster:
             self._get(f"pods in {namespace}", self._core.list_namespaced_pod, namespace, label_selector=selector)
         )
 
+    def set_cost(self, namespace: str, pod: str, cost: int) -> None:
+        """What it costs to end a pod, against its peers. One that is gone meanwhile costs nothing."""
+        body = {"metadata": {"annotations": {COST: str(cost)}}}
+        try:
+            self._call(
+                f"pod {namespace}/{pod}",
+                Outcome.FAILED,  # the count was not touched, whatever became of this
+                lambda: self._core.patch_namespaced_pod(
+                    pod, namespace, body, field_manager=self._access.identity, _preload_content=False,
+                    _request_timeout=self._access.timeout,
+                ),
+            )  # fmt: skip
+        except Fault as fault:
+            if fault.status != _NOT_FOUND:
+                raise
+
     def autoscalers(self, namespace: str) -> Mapping[str, Sequence[Json]]:
         """The HorizontalPodAutoscalers and KEDA ScaledObjects of a namespace, by kind."""
         with self._lock:  # also while asking: who comes meanwhile waits for the answer and does not ask again
@@ -254,7 +271,7 @@ def _fault(what: str, lost: Outcome, error: "client.ApiException") -> Fault:
         return Fault(lost if begun() else Outcome.FAILED, f"{what}: {why}: {words}")
     if status == _FORBIDDEN:
         return Fault(
-            Outcome.REFUSED, f"{what}: forbidden: {words}; see manifests/base/rbac.yaml for the rights", status
+            Outcome.REFUSED, f"{what}: forbidden: {words}; see manifests/{_rights(what)} for the rights", status
         )
     if status == _NOT_FOUND:
         return Fault(Outcome.REFUSED, f"{what}: not found: {words}", status)
@@ -266,6 +283,10 @@ def _fault(what: str, lost: Outcome, error: "client.ApiException") -> Fault:
         return Fault(lost, f"{what}: server error {status}: {words}", status)
     outcome = Outcome.FAILED if status >= 500 else Outcome.REFUSED
     return Fault(outcome, f"{what}: HTTP {status}: {words}", status)
+
+
+def _rights(what: str) -> str:
+    return "components/drain" if what.startswith("pod ") else "base/rbac.yaml"
 
 
 def _message(error: "client.ApiException") -> str:

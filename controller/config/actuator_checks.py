@@ -33,6 +33,13 @@ def able(place: Path, lever: Lever, settings: LeverConfig, plugin: Plugin) -> It
         return
     yield from _steps(place, settings, plugin, one)
     yield from _setpoints(place, lever, settings, plugin, one)
+    if settings.drain and not one.chooses:
+        yield Finding(
+            (*place, "drain"),
+            f"{plugin.kind} cannot choose who goes here, and would end others than those that have finished",
+            "remove it; a Deployment can, through kind: kubernetes",
+            (who,),
+        )
     if lever is Lever.WEIGHT and settings.by == "zone" and not one.zones:
         yield Finding(
             who,

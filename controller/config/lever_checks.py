@@ -39,6 +39,8 @@ def check_lever(config: GovernorConfig, pool_at: Path, lever: Lever, settings: L
             f"write at least {format_duration(_TICKS * config.interval)}",
             (("interval",),),
         )
+    if lever is Lever.REPLICAS and settings.drain:
+        yield from _drains(config, pool_at, pool, settings)
     if lever is Lever.TENANT_CAP:
         yield from _caps(pool_at, pool, settings)
     if lever is Lever.DOWNGRADE:
@@ -58,6 +60,27 @@ def _zones(pool_at: Path, pool: PoolConfig, settings: LeverConfig) -> Iterator[F
             "no label tells the zones apart",
             "write labels: {zone: <label>} in the pool: of a region, a cluster or a GPU type",
             ((*pool_at, "labels"),),
+        )
+
+
+def _drains(config: GovernorConfig, pool_at: Path, pool: PoolConfig, settings: LeverConfig) -> Iterator[Finding]:
+    """Who goes gives up its traffic first: something must take it away and give it back, replica by replica."""
+    at, by = (*pool_at, "levers", Lever.REPLICAS.value, "drain"), (*pool_at, "levers", Lever.WEIGHT.value)
+    weight = pool.levers.get(Lever.WEIGHT)
+    if weight is None or weight.by != "replica" or (settings.mode is Mode.AUTO and weight.mode is not Mode.AUTO):
+        yield Finding(
+            at,
+            "nothing takes the traffic of single replicas away and gives it back",
+            "write a lever weight with mode: auto and by: replica beside it, or remove drain",
+            (by,),
+        )
+    if settings.drain < _TICKS * config.interval:
+        yield Finding(
+            at,
+            f"{format_duration(settings.drain)} is over before anybody can be seen without work, at a tick every "
+            f"{format_duration(config.interval)}",
+            f"write at least {format_duration(_TICKS * config.interval)}",
+            (("interval",),),
         )
 
 
@@ -251,6 +274,7 @@ def _means_nothing(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Fi
         ("setpoints", (Lever.ADMISSION,), settings.setpoints != SETPOINTS),
         ("group", tuple(sorted(PER_REPLICA)), settings.group != DEFAULTS[lever].group),
         ("by", (Lever.WEIGHT,), settings.by != "replica"),
+        ("drain", (Lever.REPLICAS,), settings.drain > 0),
         ("expiry", tuple(one for one in Lever if one is not Lever.REPLICAS), settings.expiry > 0),
     ):
         if written and lever not in owners:

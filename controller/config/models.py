@@ -252,6 +252,11 @@ class LeverConfig(Model):
     give_up: PositiveDuration = Field(
         900.0, description="capacity asked for this long ago and still absent is not counted on"
     )
+    drain: Duration = Field(
+        0.0,
+        description="replicas: longest wait for those that go to finish their requests, without new ones, before the "
+        "count is lowered; 0s waits for nobody",
+    )
     expiry: Annotated[Duration, ByLever()] = Field(
         0.0, description="the target drops a value that is not neutral after this time without renewal; 0s means never"
     )

@@ -217,7 +217,8 @@ class Capability:
     `expiry` whether the target itself drops a value after its time, whoever is still alive; `cas` whether a write
     carries the version that was read, so that a stale one loses. `note` says in a sentence what is really moved. Of
     weights, `zones` says whether a member may be a group of replicas, such as a region, or each is one endpoint; of
-    admission, `setpoints` those that it has, None for whatever yours has.
+    admission, `setpoints` those that it has, None for whatever yours has; of replicas, `chooses` whether
+    those that a decision names as `leaving` are the ones that go.
     """
 
     unit: str
@@ -235,6 +236,7 @@ class Capability:
     note: str = ""
     zones: bool = True
     setpoints: tuple[str, ...] | None = None
+    chooses: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,6 +257,7 @@ def _lever_rules(lever: Lever, settings: LeverConfig, pool: PoolConfig, plugin: 
         group=settings.group,
         unwoken=lever is Lever.REPLICAS and settings.min < 1 and not wakes(pool),
         own=OWN if lever is Lever.ADMISSION else {},
+        drain=settings.drain,
     )
 
 

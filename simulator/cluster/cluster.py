@@ -1,7 +1,7 @@
 """The cluster: makes replicas, finds nodes for them within the quotas, leads them through life, and ends them."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -91,9 +91,12 @@ class Cluster:
 
     # --- what others want ------------------------------------------------------------------------------------------
 
-    def scale(self, name: str, wanted: int, now: float) -> None:
-        """So many replicas are wanted of a pool."""
-        self.pools[name].wanted = wanted
+    def scale(self, name: str, wanted: int, now: float, first: Collection[str] = ()) -> None:
+        """So many replicas are wanted of a pool; those named go before others that serve."""
+        pool = self.pools[name]
+        pool.wanted = wanted
+        for server in pool.servers.values():
+            server.cost = -1 if server.name in first else 0
         self._settle(now)
 
     def roll_out(self, name: str, version: str, factor: float, now: float) -> None:

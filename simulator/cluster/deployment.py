@@ -15,7 +15,8 @@ SURGE = 1
 
 
 class Pod(Protocol):
-    """What is looked at of a replica. `number` counts the replicas of a pool in the order of their making."""
+    """What is looked at of a replica. `number` counts the replicas of a pool in the order of their making, `cost` is
+    their deletion cost, 0 unless somebody set it."""
 
     @property
     def life(self) -> Life: ...
@@ -23,6 +24,8 @@ class Pod(Protocol):
     def version(self) -> str: ...
     @property
     def number(self) -> int: ...
+    @property
+    def cost(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,14 @@ def active(pods: Sequence[Pod]) -> list[Pod]:
     return [pod for pod in pods if pod.life.stage not in (Stage.DRAINING, Stage.GONE)]
 
 
-def loss(pod: Pod) -> tuple[bool, bool, float, int, int]:
-    """What a ReplicaSet sorts by before it deletes, first to go first: unscheduled, not ready, ready for the shortest
-    time, restarted most often, newest."""
+def loss(pod: Pod) -> tuple[bool, bool, int, float, int, int]:
+    """What a ReplicaSet sorts by before it deletes, first to go first: unscheduled, not ready, of the lowest deletion
+    cost, ready for the shortest time, restarted most often, newest."""
     life = pod.life
     ready = life.stage is Stage.READY
     scheduled = life.stage not in (Stage.REQUESTED, Stage.PROVISIONING)
     since = life.ready_since if ready and life.ready_since is not None else math.inf
-    return (scheduled, ready, -since, -life.restarts, -pod.number)
+    return (scheduled, ready, pod.cost, -since, -life.restarts, -pod.number)
 
 
 def reconcile(pods: Sequence[Pod], wanted: int, version: str) -> Verdict:

@@ -13,11 +13,11 @@ class Server:
     """A replica of a pool; `number` counts them in the order of their making. `target` are the labels that Prometheus
     gives to it; `answers` is whether its HTTP server does, `broken` whether it answers 500 to all that is new.
     `pending` are the jobs that it has or that are on the way to it; `heavy` those of them whose prompts may not fit the
-    memory for activations and have no first token yet."""
+    memory for activations and have no first token yet; `cost` is its deletion cost."""
 
     __slots__ = (
-        "_exposition", "answers", "broken", "engine", "engine_wake", "heavy", "http", "life", "life_wake", "name",
-        "number", "pending", "pool", "slow", "spec", "target", "version", "zone",
+        "_exposition", "answers", "broken", "cost", "engine", "engine_wake", "heavy", "http", "life", "life_wake",
+        "name", "number", "pending", "pool", "slow", "spec", "target", "version", "zone",
     )  # fmt: skip
 
     def __init__(
@@ -30,7 +30,7 @@ class Server:
         self.engine_wake: Wake
         self.life_wake: Wake
         self.http = Http()
-        self.pending = 0
+        self.pending, self.cost = 0, 0
         self.heavy: dict[int, Job] = {}
         self.slow = 1.0
         self.answers, self.broken = True, False

@@ -245,6 +245,24 @@ def test_the_rights_are_what_the_actuator_uses_no_less_and_no_more(kube: FakeKub
     assert set(kube.calls) == granted("base")
 
 
+def test_a_drain_may_point_out_pods_and_no_more(kube: FakeKube) -> None:
+    kube.pods.append({"metadata": {"name": "llama-x", "namespace": "prod", "labels": {"app": "llama"}}})
+    target = replicas("llama")
+    hands = KubernetesScale(
+        KubernetesScaleConfig("prod", "llama", kubeconfig=kube.kubeconfig), Binding((target,))
+    )  # fmt: skip
+    lower = decide(target, 4, 3)._replace(leaving=("llama-x",))
+
+    kube.rules = rules("base")
+    (without,) = hands.apply([lower], 1.0)
+    assert (without.outcome, kube.replicas("llama")) == (Outcome.REFUSED, 4)
+    assert "see manifests/components/drain for the rights" in without.detail
+    kube.rules = [*rules("base"), *rules("components/drain")]
+    assert [a.outcome for a in hands.apply([lower], 2.0)] == [Outcome.DONE]
+    assert {call for call in kube.calls if call.verb == "patch"} == granted("components/drain")
+    hands.close()
+
+
 def test_a_rehearsal_reads_everything_and_could_not_write_if_it_tried(kube: FakeKube) -> None:
     kube.rules = rules("overlays/dry-run")
     assert exercise(kube) == [Outcome.REFUSED, Outcome.FAILED] * 2

@@ -19,6 +19,7 @@ class Pod:
     life: Life
     version: str
     number: int
+    cost: int = 0
 
 
 def pod(number: int, stage: Stage, version: str = "v1", ready_for: float = 100.0) -> Pod:
@@ -51,6 +52,14 @@ def test_scaling_down_takes_first_what_serves_least() -> None:
     ]
     assert reconcile(pods, 0, "v1").end == (4, 3, 2, 1, 5, 0)
     assert reconcile(pods, 3, "v1").end == (4, 3, 2)
+
+
+def test_who_was_pointed_out_goes_before_others_that_serve_and_after_those_that_do_not() -> None:
+    """Else the newest goes, whatever it holds."""
+    pods = [pod(0, Stage.READY, ready_for=900.0), pod(1, Stage.READY, ready_for=50.0), pod(2, Stage.LOADING)]
+    pods[0].cost = -1
+    assert reconcile(pods, 2, "v1").end == (2,)
+    assert reconcile(pods, 1, "v1").end == (2, 0)
 
 
 def test_a_rollout_never_serves_with_fewer_than_wanted() -> None:

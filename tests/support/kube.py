@@ -152,6 +152,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self._serve("PUT")
 
+    def do_PATCH(self) -> None:
+        self._serve("PATCH")
+
     def _serve(self, method: str) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         url = urlsplit(self.path)
@@ -215,19 +218,30 @@ class Handler(BaseHTTPRequestHandler):
         if match is None:
             return 404, self._status(404, f"no such path {path}")
         group, plural, name, sub = match["group"] or "", match["plural"], match["name"], match["sub"]
-        verb = "update" if method == "PUT" else "get" if name else "list"
+        verb = {"PUT": "update", "PATCH": "patch"}.get(method, "get" if name else "list")
         call = Call(verb, group, f"{plural}/{sub}" if sub else plural)
         self.kube.calls.append(call)
         if not self.kube.allows(call):
             return 403, self._status(403, f"cannot {verb} resource {call.resource!r} in API group {group!r}")
         if not name:
             return self._list(plural, match["namespace"], query)
+        if method == "PATCH":
+            return self._patch(name, json.loads(body))
         workload = self.kube.objects.get((group, plural, match["namespace"], name))
         if workload is None:
             return 404, self._status(404, f'{plural}.{group} "{name}" not found')
         if method == "GET":
             return 200, scale_of(workload) if sub else workload
         return self._put_scale(workload, json.loads(body), query.get("fieldManager", ["unknown"])[0])
+
+    def _patch(self, name: str, patch: Json) -> tuple[int, Json]:
+        """Annotations of a pod, merged as the real server does."""
+        found = next((pod for pod in self.kube.pods if pod["metadata"]["name"] == name), None)
+        if found is None:
+            return 404, self._status(404, f'pods "{name}" not found')
+        assert str(self.headers["Content-Type"]).endswith("merge-patch+json"), self.headers["Content-Type"]
+        found["metadata"].setdefault("annotations", {}).update(patch["metadata"]["annotations"])
+        return 200, found
 
     def _put_scale(self, workload: Json, scale: Json, manager: str) -> tuple[int, Json]:
         for key in ("uid", "resourceVersion"):

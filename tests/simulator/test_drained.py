@@ -1,0 +1,96 @@
+"""Scaling down long answers in the twin: without a drain those that the leaving replicas still write are cut."""
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.config import loads, pool_needs
+from controller.run.assembly import RunMode, assemble
+from simulator.job import Ending, Job
+from simulator.spec import EngineLimits, LifeSpec, ProfileEngine, PrometheusSpec
+from simulator.truth import ENDINGS
+from simulator.twin import Twin
+from sources.scraped import ScrapedSource
+from tests.support.twins import CHAT, START, fleet, pool, traffic
+
+# Answers of up to 1000 tokens take up to 50 s; whoever is ended may go on for 5 s.
+SLOW = ProfileEngine(a=0.050, b=20e-6, c=50e-6, d=50e-9, e=0.0, max_num_seqs=8, kv_tokens=60_000)
+LIFE = LifeSpec(pull=10.0, load=25.0, warm=15.0, drain_timeout=5.0)
+CONFIG = """
+version: 1
+interval: 15s
+source: {{kind: prometheus, url: "http://127.0.0.1:9090"}}
+pools:
+  chat:
+    engine: vllm
+    selector: {{namespace: default, model_name: chat}}
+    window: 60s
+    objectives:
+      - {{signal: ttft, percentile: p95, target: 2s}}
+      - {{signal: itl, percentile: p95, target: 100ms}}
+    workload: {{namespace: default, name: chat}}
+    profile: {{base: 50ms, prefill_token: 20us, sequence: 50us, kv_token: 50ns, max_num_seqs: 8, kv_tokens: 60000}}
+    cold_start: 60s
+    levers:
+      replicas: {{mode: auto, min: 1, max: 12, policy: {{kind: capacity}}, stabilise: 60s, drain: {drain}}}
+      weight: {{mode: auto, policy: {{kind: weights}}}}
+"""
+
+
+class Seen(NamedTuple):
+    """Of one run: requests that were cut, all that ended, lowerings, replicas at its end, and replica-seconds."""
+
+    cut: int
+    ended: int
+    falls: int
+    left: int
+    paid: float
+
+
+@cache
+def run(drain: str) -> Seen:
+    """Nine replicas with work for seven, then a quarter of it."""
+    jobs: Iterator[Job] = chain(
+        traffic(1.7, 300.0, output=600.0),
+        traffic(0.42, 600.0, output=600.0, seed=2, first=1_000_000, start=300.0),
+    )
+    config = loads(CONFIG.format(drain=drain))
+    chat = pool(9, engine=SLOW, limits=EngineLimits(), life=LIFE)
+    twin = Twin(fleet(chat, prometheus=PrometheusSpec(interval=15.0, delay=1.0)), {"chat": jobs}, seed=1, start=START)
+    source = ScrapedSource(pool_needs(config), twin.pages)
+    loop = assemble(config, mode=RunMode.SIMULATE, source=source, actuator=twin)
+    for at in np.arange(START + 15.0, START + 901.0, 15.0):
+        loop.tick(float(at))
+    endings = twin.truth.jobs.column("ending").tolist()
+    falls = sum(m.target == CHAT and m.after < m.before for m in twin.truth.moves)
+    time = twin.truth.replica_seconds("chat", START, twin.now)
+    finished = endings.count(ENDINGS.index(Ending.FINISHED))
+    left = twin.truth.census["chat"][-1].wanted
+    return Seen(len(endings) - finished, len(endings), falls, left, time.ready + time.draining)
+
+
+def test_long_answers_are_cut_by_a_scale_down_and_are_not_where_it_waits_for_them() -> None:
+    """Each was paid for, and its user sees it end in the middle of a sentence."""
+    without, drained = run("0s"), run("2m")
+
+    assert without.cut >= 5
+    assert drained.cut == 0
+    assert abs(drained.ended - without.ended) <= 2  # of those at the very end some still run
+    assert drained.falls >= 4  # it waits, and does not stay
+
+
+def test_the_time_out_lets_go_of_the_longest_answers_alone() -> None:
+    without, short, drained = run("0s"), run("45s"), run("2m")
+
+    assert drained.cut < short.cut < without.cut / 2
+
+
+def test_waiting_costs_no_more_than_the_wait() -> None:
+    """A drain that kept replicas for good would cut nothing either."""
+    without, drained = run("0s"), run("2m")
+
+    assert without.paid < drained.paid < 1.2 * without.paid
+    assert drained.left <= without.left + 1
