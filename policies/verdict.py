@@ -82,7 +82,7 @@ class Verdict(NamedTuple):
 
     def failing(self, limit: float, share: float = 1.0, least: float = LEAST_ENDED) -> bool:
         """Whether the share of errors is beyond `share` of the limit."""
-        if self.errors is None or self.ended < least:
+        if not self.errors or self.ended < least:
             return False
         return self.errors >= share * max(limit, REST * self.rest)
 
@@ -132,7 +132,11 @@ def verdicts(
 
 def heard(scope: Scope) -> bool:
     """Whether the page of a replica was read."""
-    return any(scope.get(signal).usable is not None for signal in (Signal.RUNNING, Signal.QUEUE_DEPTH, Signal.KV_USAGE))
+    return (
+        scope.get(Signal.RUNNING).usable is not None
+        or scope.get(Signal.QUEUE_DEPTH).usable is not None
+        or scope.get(Signal.KV_USAGE).usable is not None
+    )
 
 
 def span(now: float, reading: Reading) -> Span:

@@ -115,6 +115,8 @@ def given(
         return capped(finals, estimate, now, here)
     if rules.lever is Lever.DOWNGRADE:
         share = min(1.0, math.fsum(finals.values()))
+        if not share:
+            return 0.0  # nearly always
         taken = share * consenting(pool, now, here)
         here.sent(pool, share)
         return taken

@@ -86,6 +86,11 @@ class LeverRules:
         periods = [r.period for r in (self.rate_up, self.rate_down) if r is not None]
         return max([self.cooldown_up, self.cooldown_down, *periods])
 
+    @cached_property
+    def rest(self) -> float | None:
+        """The value at which it does nothing, of members without bounds of their own (``neutral``)."""
+        return neutral(self)
+
 
 def neutral(lever: LeverRules, member: str = "") -> float | None:
     """The value at which a member of a lever does nothing; None for replicas, which have none. No cap and no gate is

@@ -27,7 +27,7 @@ from controller.core.model import (
     Target,
     TargetState,
 )
-from controller.core.movable import UNREAD, moves
+from controller.core.movable import ACTING, UNREAD, moves
 from controller.core.ports import Balance, Brief, Estimate, Policy, View
 from controller.core.rules import PER_REPLICA, LeverRules, PoolRules, neutral
 from controller.core.signals import Signal
@@ -54,6 +54,7 @@ class Rung:
         gain = seen.gain(lever.lever)
         self.common = Common(lever, snapshot.tick, readings, estimate, pool.window, ledger_ok, gain, out)
         self.cases: dict[Target, Case] = {}
+        self._off, self._per_replica = lever.mode is Mode.OFF, lever.lever in PER_REPLICA
         # Whether also what stays is looked at: capacity that is short, and values that an undo takes back.
         self._looks = lever.lever is Lever.REPLICAS or lever.lever in seen.effect.undos
 
@@ -63,10 +64,11 @@ class Rung:
         """What the policy wants, by target, and its next state. `left` is the relief that is still wanted of the whole
         that is `short`."""
         readings = self.common.pool
-        if policy is None or readings is None or self.lever.mode == Mode.OFF:
+        if policy is None or readings is None or self._off:
             return {}, state
-        limits = dict.fromkeys(self.owners, self.lever.limits)
-        limits.update({t: self.lever.own[t.member] for t in self.owners if t.member in self.lever.own})
+        limits, own = dict.fromkeys(self.owners, self.lever.limits), self.lever.own
+        if own:
+            limits.update({t: own[t.member] for t in self.owners if t.member in own})
         view = View(
             self.snapshot.tick, readings, self._in_view(), limits, self.estimate, self.pool.tenants,
             self.pool.classes, self.pool.acting,
@@ -86,7 +88,7 @@ class Rung:
             return {}, state
         return wanted, after
 
-    def _in_view(self) -> dict[Target, TargetState]:
+    def _in_view(self) -> Mapping[Target, TargetState]:
         """What the law sees: no replica that drains, whose silence tells nothing, and no capacity that is awaited for
         too long."""
         if self._drain is not None and (idle := self._drain.idle):
@@ -97,7 +99,7 @@ class Rung:
                 young = tuple(p for p in owner.pending if now - p.since < self.lever.give_up)
                 if len(young) < len(owner.pending):
                     changed[target] = replace(owner, pending=young)
-        return {**self.owners, **changed}
+        return {**self.owners, **changed} if changed else self.owners
 
     def decide(
         self, wanted: Mapping[Target, Sequence[Proposal]], states: dict[Target, GuardState], staying: float | None
@@ -123,12 +125,12 @@ class Rung:
     def _one(
         self, target: Target, owner: TargetState, proposals: Sequence[Proposal], before: GuardState
     ) -> tuple[Decision, GuardState]:
-        common, current, now = self.common, owner.accepted, self.snapshot.tick.at
-        if target.member in self.lever.own:
-            common = replace(common, rules=self.lever.of_member(target.member))
-        rules = common.rules
+        common, rules, current, now = self.common, self.lever, owner.accepted, self.snapshot.tick.at
+        if rules.own and target.member in rules.own:
+            rules = rules.of_member(target.member)
+            common = replace(common, rules=rules)
         blocked = guards.blocking(owner)
-        if rules.mode == Mode.OFF or current is None or blocked is not None:
+        if self._off or current is None or blocked is not None:
             return self._left(target, current, blocked), observe(before, rules, owner, now)
         if owner.pin is not None and owner.pin.until > now:
             proposals = [Proposal(target, Ask.HOLD, owner.pin.value, "pin", Why.PIN)]
@@ -150,18 +152,15 @@ class Rung:
             after = guards.remember(case, None if doubts else sought)
         if self.broken:
             steps = (Step("policy", current, current, Why.POLICY_ERROR, self.broken), *steps)
-        if rules.lever in PER_REPLICA:  # what they share comes before the bounds
-            return Decision(target, current, value, why, steps, merged.evidence, mode=rules.mode), after
+        if self._per_replica:  # what they share comes before the bounds
+            return Decision(target, current, value, why, steps, merged.evidence, False, rules.mode), after
         value, why, steps = _bounded(rules, current, value, why, steps)
         send, until = _sending(rules, current, value, now)
-        made = Decision(
-            target, current, value, why, steps, merged.evidence, send=send, mode=rules.mode, until=until
-        )  # fmt: skip
-        return made, after
+        return Decision(target, current, value, why, steps, merged.evidence, send, rules.mode, until), after
 
     def _left(self, target: Target, current: float | None, blocked: tuple[Why, str] | None) -> Decision:
         """Nothing may move it."""
-        if self.lever.mode == Mode.OFF:
+        if self._off:
             return Decision(target, current, current, Why.MODE_OFF, mode=self.lever.mode)
         if current is None or blocked is None:
             return Decision(target, None, None, Why.UNREADABLE_TARGET, mode=self.lever.mode)
@@ -215,11 +214,12 @@ def _woken(lever: LeverRules, readings: PoolReadings | None) -> LeverRules:
 
 def bound(decision: Decision, lever: LeverRules) -> Decision:
     """Hard bounds and quantum. A target that is off, unreadable or blocked is left as it is."""
-    if decision.current is None or decision.final is None or decision.blocked or lever.mode == Mode.OFF:
+    if decision.current is None or decision.final is None or decision.blocked or lever.mode is Mode.OFF:
         return decision
     if decision.why is Why.LEAVES and decision.final == 0:
         return decision  # the least of a weight is for those that stay
-    lever = lever.of_member(decision.target.member)
+    if lever.own:
+        lever = lever.of_member(decision.target.member)
     final, why, steps = _bounded(lever, decision.current, decision.final, decision.why, decision.steps)
     return decision if final == decision.final else decision._replace(final=final, why=why, steps=steps)
 
@@ -228,8 +228,10 @@ def finish(decision: Decision, lever: LeverRules, now: float) -> Decision:
     """Whether it is sent, and until when it holds."""
     if decision.current is None or decision.final is None or not moves(decision):
         return decision
-    send, until = _sending(lever.of_member(decision.target.member), decision.current, decision.final, now)
-    if (send, until) == (decision.send, decision.until):
+    if lever.own:
+        lever = lever.of_member(decision.target.member)
+    send, until = _sending(lever, decision.current, decision.final, now)
+    if send == decision.send and until == decision.until:
         return decision
     return decision._replace(send=send, until=until)
 
@@ -239,7 +241,9 @@ def _bounded(
 ) -> tuple[float, Why, _Steps]:  # fmt: skip
     """Hard bounds and quantum. In protect a bound may only add."""
     value, cause = guards.bounds(lever.limits, final, up=lever.lever is Lever.BREAKER)
-    if lever.mode == Mode.PROTECT and (value < current) == lever.relax_down and value != current:
+    if value == final and lever.mode is not Mode.PROTECT:
+        return final, why, steps  # nearly always
+    if lever.mode is Mode.PROTECT and (value < current) == lever.relax_down and value != current:
         value, cause = current, Why.MODE_PROTECT
     elif cause is Why.MIN_BOUND and lever.floor is not None:
         cause = lever.floor
@@ -251,9 +255,9 @@ def _bounded(
 def _sending(lever: LeverRules, current: float, final: float, now: float) -> tuple[bool, float | None]:
     """Whether it is sent, as far as the mode says, and when it expires. A value that is not neutral and that its target
     drops after a time is sent again at every tick: when the data is lost, the reason for it is not."""
-    if lever.mode not in (Mode.PROTECT, Mode.AUTO):
+    if lever.mode not in ACTING:
         return False, None
-    renewed = lever.expiry > 0 and final != neutral(lever)
+    renewed = lever.expiry > 0 and final != lever.rest
     return final != current or renewed, now + lever.expiry if renewed else None
 
 
@@ -268,6 +272,6 @@ def without_effect(decision: Decision, lever: LeverRules) -> Decision:
 def _only_bounds(proposals: Sequence[Proposal]) -> bool:
     """Whether somebody says how far the value may go, and nobody where it should be."""
     for one in proposals:
-        if one.ask is not Ask.AT_LEAST and one.ask is not Ask.AT_MOST:
+        if one.ask is Ask.SET or one.ask is Ask.HOLD:
             return False
     return bool(proposals)
