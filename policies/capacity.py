@@ -15,7 +15,8 @@ Use it where the engine tells tokens and inter-token latency; it also runs, more
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.core import timetable
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
@@ -57,8 +58,7 @@ class Floor:
         return self.replicas if inside else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Short:
+class Short(NamedTuple):
     """Capacity that is missing: `serving` of the `asked`, since when (unix seconds), and whether it was `refused`: more
     was asked for and none has come since. What was lost without anybody asking is not. `tries` how often it was given
     up, and `again` when it is asked for next, unix seconds."""
@@ -108,8 +108,7 @@ class Capacity:
         )  # fmt: skip
         floors: tuple[Floor, ...] = param("replicas for events that are known beforehand", ())
 
-    @dataclass(frozen=True, slots=True)
-    class State:
+    class State(NamedTuple):
         """`trim` in ln; `at` of the last update and `busy` when something was asked last, unix seconds; `short` of
         capacity that does not come; `rested` when the trim had to rest last, unix seconds; `queued` whether a queue
         that lasts was there at the last tick."""
@@ -133,16 +132,16 @@ class Capacity:
         """One proposal per target: SET while demand is trusted, AT_LEAST while it is not, none when nothing is known
         but the queue is empty."""
         rested = view.tick.at if _relieved(view, brief) else state.rested
-        state = replace(state, rested=rested)
+        state = state._replace(rested=rested)
         trim = self._trim(view, objectives, brief, state)
         busy = state.busy if state.busy is not None and _idle(view) else view.tick.at
-        state = replace(state, trim=trim, at=view.tick.at, busy=busy)
+        state = state._replace(trim=trim, at=view.tick.at, busy=busy)
         made = []
         for target in sorted(view.targets):
             proposal = self._one(view, target, state)
-            state = replace(state, short=self._waiting(view, target, state.short))
+            state = state._replace(short=self._waiting(view, target, state.short))
             made.append(self._given_up(view, target, proposal, state.short))
-        return tuple(made), replace(state, queued=_long_queue(view))
+        return tuple(made), state._replace(queued=_long_queue(view))
 
     def _one(self, view: View, target: Target, state: "Capacity.State") -> Proposal:
         estimate, config = view.estimate, self.config
@@ -199,16 +198,16 @@ class Capacity:
             # Some came: one that never does must not keep others from being asked for.
             return Short(now, owner.ready, owner.accepted)
         if owner.accepted > short.asked:
-            short = replace(short, since=short.since if short.refused else now, refused=True)
-        short = replace(short, serving=owner.ready, asked=owner.accepted)
+            short = short._replace(since=short.since if short.refused else now, refused=True)
+        short = short._replace(serving=owner.ready, asked=owner.accepted)
         if not short.refused:
             return short
         if short.again is None:
             if now - short.since < self.config.give_up:
                 return short
             pause = min(self.config.give_up * 2.0 ** min(short.tries, 8), LONGEST)
-            return replace(short, tries=short.tries + 1, again=now + pause)
-        return replace(short, since=now, again=None) if now >= short.again else short
+            return short._replace(tries=short.tries + 1, again=now + pause)
+        return short._replace(since=now, again=None) if now >= short.again else short
 
     def _given_up(self, view: View, target: Target, proposal: Proposal, short: Short | None) -> Proposal:
         """No more than there is, while what was asked for does not come: the other levers carry the rest."""

@@ -20,7 +20,8 @@ the exchange is 1.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
@@ -75,12 +76,11 @@ class Downgrade:
             "least share while the error budget burns too fast; 0 is off", 0.0, unit=Unit.RATIO, ge=0, le=1
         )
 
-    @dataclass(frozen=True, slots=True)
-    class State:
+    class State(NamedTuple):
         """`shares` as last read back; `rises` of them: (unix seconds, receiver, share); `enough_since` when it began
         that less would do, unix seconds."""
 
-        shares: Mapping[str, float] = field(default_factory=dict)
+        shares: Mapping[str, float] = {}
         rises: tuple[tuple[float, str, float], ...] = ()
         enough_since: float | None = None
 

@@ -38,7 +38,7 @@ moves it by little, a tenant that grew is followed within hours.
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from controller.core.estimate import READS
@@ -155,13 +155,12 @@ class FairShare:
             "relative change of a standing cap that is not worth a write", 0.1, unit=Unit.RATIO, ge=0, lt=1
         )
 
-    @dataclass(frozen=True, slots=True)
-    class State:
+    class State(NamedTuple):
         """`uses` by tenant; `trim` factor on the water level, `cut_at` when it was last cut; `press` factor on it while
         somebody is shielded. Unix seconds."""
 
         at: float | None = None
-        uses: Mapping[str, Use] = field(default_factory=dict)
+        uses: Mapping[str, Use] = {}
         trim: float = 1.0
         cut_at: float | None = None
         press: float = 1.0
@@ -206,7 +205,7 @@ class FairShare:
             for target, owner in owners.values()
             if owner.accepted is not None and math.isfinite(owner.accepted)
         ]
-        return tuple(made), replace(state, at=view.tick.at)
+        return tuple(made), state._replace(at=view.tick.at)
 
     # --- the level ---------------------------------------------------------------------------------------------------
 
@@ -225,7 +224,8 @@ class FairShare:
             # The pool's own level is trimmed by what is measured. By the model no more is relieved than is left; a
             # shielded tenant that is refused is proof that the model is wrong.
             floors = {
-                name: floor_of(view.tenants.get(name, NOBODY), weights, len(view.targets), least) for name in demands
+                name: floor_of(weight_of(view.tenants.get(name, NOBODY)), weights, len(view.targets), least)
+                for name in demands
             }
             firm = 1.0 - (sheddable(view, brief) if self._gated(view) else 0.0)
             over = 1.0 + self.config.over if firm < 1.0 and not shielding else 1.0
@@ -265,15 +265,15 @@ class FairShare:
         demand = case.demands.get(name)
         if demand is None:
             return Proposal(target, Ask.AT_MOST, current, "fair_share", Why.MISSING)
-        use = state.uses.get(name, _UNSEEN)
-        weighted = part_of(rules, case.weights, case.supply)
-        floor = floor_of(rules, case.weights, len(view.targets), self.config.least * case.supply)
+        use, weight = state.uses.get(name, _UNSEEN), weight_of(rules)
+        weighted = part_of(weight, case.weights, case.supply)
+        floor = floor_of(weight, case.weights, len(view.targets), self.config.least * case.supply)
         standing = self._standing(rules, use, demand, current, weighted, floor, case)
         wish, why = standing, Why.STANDING_CAP if standing >= rules.guarantee else Why.GUARANTEE_INFEASIBLE
         # Who asks for less than is left of its guarantee makes nothing infeasible, and its next minute may be above.
         promised = rules.guarantee * (case.cut if demand > rules.guarantee * case.cut else 1.0)
         own = max(promised, floor)
-        part = weight_of(rules) * case.level
+        part = weight * case.level
         fair = max(own, part + max(0.0, part - demand))
         if fair < standing:
             wish, why = fair, Why.FAIR_SHARE
@@ -319,7 +319,7 @@ class FairShare:
             cap = owners[name][1].accepted
             now = demand if cap is None else min(demand, max(cap, 0.0))
             uses[name] = self._followed(uses.get(name), now, gone)
-        return replace(state, uses=uses)
+        return state._replace(uses=uses)
 
     def _followed(self, use: Use | None, now: float, gone: float) -> Use:
         if use is None or use.p99 <= 0:
@@ -359,7 +359,7 @@ class FairShare:
         elif pressed is False:
             press = min(1.0, press + step)
         trim = min(max(trim, 1.0 - config.trim), 1.0 + config.trim)
-        return replace(state, trim=trim, cut_at=cut_at, press=press)
+        return state._replace(trim=trim, cut_at=cut_at, press=press)
 
 
 def _level(

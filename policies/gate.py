@@ -21,7 +21,8 @@ no limit it comes down at once: an unlimited gate is no point to start a slope f
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
@@ -80,8 +81,7 @@ class Gate:
         )
         priority_up: float = param("ranks that are let in again per minute", 0.5, gt=0)
 
-    @dataclass(frozen=True, slots=True)
-    class State:
+    class State(NamedTuple):
         """`concurrency` the set-point before rounding, None while there is none; `trim` in ln; `cut` factor on the
         longest prompt, `cut_at` when it was last halved; `told` whether restarts were ever read; `deadline` what that
         law remembers, `priority` the set-point before rounding; unix seconds."""
@@ -92,7 +92,7 @@ class Gate:
         cut: float = 1.0
         cut_at: float | None = None
         told: bool = False
-        deadline: Memory = field(default_factory=Memory)
+        deadline: Memory = Memory()
         priority: float | None = None
 
     def __init__(self, config: "Gate.Config") -> None:
@@ -130,11 +130,11 @@ class Gate:
                 made, kept = deadline(
                     self._deadlines, view, objectives, target, current, gone, state.deadline, _unsure(view)
                 )
-                proposals, state = [*proposals, made], replace(state, deadline=kept)
+                proposals, state = [*proposals, made], state._replace(deadline=kept)
             elif target.member == PRIORITY:
                 made, point = priority(self._ranks, view, brief, target, current, gone, state.priority, _unsure(view))
-                proposals, state = [*proposals, made], replace(state, priority=point)
-        return tuple(proposals), replace(state, at=now)
+                proposals, state = [*proposals, made], state._replace(priority=point)
+        return tuple(proposals), state._replace(at=now)
 
     # --- concurrency -------------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Gate:
         config, limits = self.config, view.limits[target]
         holds = view.estimate.unit_sequences
         if holds is None or not math.isfinite(holds) or holds <= 0:
-            return Proposal(target, Ask.AT_MOST, current, "gate", Why.MISSING), replace(state, concurrency=None)
+            return Proposal(target, Ask.AT_MOST, current, "gate", Why.MISSING), state._replace(concurrency=None)
         over = _over(view, objectives, current)
         trim = state.trim
         if over is not None and over > 0:
@@ -162,12 +162,12 @@ class Gate:
             minutes = gone / 60.0
             point = min(max(aim, start * (1.0 - min(config.down * minutes, 1.0))), start * (1.0 + config.up * minutes))
         point = max(point, config.least)
-        state = replace(state, concurrency=point, trim=trim)
+        state = state._replace(concurrency=point, trim=trim)
         wish = min(max(_schmitt(point, current, limits.quantum), limits.min), limits.max)
         evidence = {"unit_sequences": holds, "aim": aim, "trim": trim}
         if wish > current and not view.estimate.trusted:
-            return Proposal(target, Ask.AT_MOST, current, "gate", _doubt(view), evidence), replace(
-                state, concurrency=None
+            return Proposal(target, Ask.AT_MOST, current, "gate", _doubt(view), evidence), state._replace(
+                concurrency=None
             )
         why = Why.STEADY
         if wish != current:
@@ -190,7 +190,7 @@ class Gate:
                 cut, cut_at = max(cut / 2, min(1.0, config.shortest / base)), now
         elif _quiet(killed):
             cut = min(1.0, cut * math.exp(gone / config.release))
-        state = replace(state, cut=cut, cut_at=cut_at, told=told)
+        state = state._replace(cut=cut, cut_at=cut_at, told=told)
         evidence = {"cut": cut, "oom_restarts": killed.usable or 0.0}
         if known:
             evidence["kv_tokens"] = tokens or 0.0

@@ -12,27 +12,23 @@ supply in one unit; weights have none.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(NamedTuple):
     """One that asks: for `demand`, of which `least` is its own whatever the others ask; `weight` above 0."""
 
     demand: float
     least: float = 0.0
     weight: float = 1.0
 
-    def cap(self, level: float) -> float:
-        return max(self.least, self.weight * level)
-
     def use(self, level: float) -> float:
-        return min(self.demand, self.cap(level))
+        return min(self.demand, max(self.least, self.weight * level))
 
 
 def used(flows: Sequence[Flow], level: float) -> float:
     """What all use together at a level."""
-    return math.fsum(flow.use(level) for flow in flows)
+    return math.fsum([flow.use(level) for flow in flows])
 
 
 def water_level(flows: Sequence[Flow], supply: float) -> float:

@@ -29,18 +29,18 @@ BROKEN = 0.02  # share of a tenant's requests whose refusal is no chance
 
 def weight_of(rules: TenantRules) -> float:
     """A weight above 0, whatever stands in the rules."""
-    return rules.weight if math.isfinite(rules.weight) and rules.weight > 0 else 1e-6
+    return rules.weight if 0 < rules.weight < math.inf else 1e-6
 
 
-def part_of(rules: TenantRules, weights: float, supply: float) -> float:
+def part_of(weight: float, weights: float, supply: float) -> float:
     """Its part of the supply by weight, if all ask."""
-    return supply * weight_of(rules) / weights
+    return supply * weight / weights
 
 
-def floor_of(rules: TenantRules, weights: float, tenants: int, least: float) -> float:
+def floor_of(weight: float, weights: float, tenants: int, least: float) -> float:
     """Its part of what is kept lest anybody starves: by weight, or as one of so many where that is more. A weight of a
     thousandth divides what is left, and is no sentence to nothing."""
-    return max(part_of(rules, weights, least), least / max(tenants, 1))
+    return max(part_of(weight, weights, least), least / max(tenants, 1))
 
 
 def counted_on(view: View, demands: Mapping[str, float], supply: float) -> dict[str, float]:
@@ -52,7 +52,7 @@ def counted_on(view: View, demands: Mapping[str, float], supply: float) -> dict[
         cut = water_level(flows, supply) if used(flows, 1.0) > supply else 1.0
         return {name: one.guarantee * cut for name, one in rules.items()}
     weights = math.fsum(weight_of(view.tenants.get(target.member, NOBODY)) for target in view.targets)
-    return {name: part_of(one, weights, supply) for name, one in rules.items()}
+    return {name: part_of(weight_of(one), weights, supply) for name, one in rules.items()}
 
 
 def sheddable(view: View, brief: Brief) -> float:

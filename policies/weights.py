@@ -24,7 +24,7 @@ of the replicas) is not seen here.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
@@ -59,8 +59,7 @@ class Member(NamedTuple):
     pace: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """A move of ours that the cache has not answered to yet: the weights before it, when it was made, and the hit rate
     and its mean deviation then."""
 
@@ -100,18 +99,17 @@ class Weights:
         )
         rest: float = param("how long weights rest after a move that cost cache hits", 900.0, unit=Unit.DURATION, ge=0)
 
-    @dataclass(frozen=True, slots=True)
-    class State:
+    class State(NamedTuple):
         """`members`, replicas by name; `at` the last tick; `hit` and `noise` mean and mean deviation of the pool's hit
         rate, with the same members `since` then; the weights when the last judgement ended are the `anchor`, and the
         `move` away from them is judged; `resting` until when. Unix seconds."""
 
-        members: Mapping[str, Member] = field(default_factory=dict)
+        members: Mapping[str, Member] = {}
         at: float | None = None
         hit: float | None = None
         noise: float = 0.0
         since: float | None = None
-        anchor: Mapping[str, float] = field(default_factory=dict)
+        anchor: Mapping[str, float] = {}
         move: Move | None = None
         resting: float = 0.0
 
@@ -267,7 +265,7 @@ class Weights:
         # The cold cache of a new replica, or what went with an old one, would be blamed on the move.
         since = now if state.since is None or not same else state.since
         move = state.move if same else None
-        return replace(state, members=members, at=now, hit=hit, noise=noise, since=since, move=move)
+        return state._replace(members=members, at=now, hit=hit, noise=noise, since=since, move=move)
 
     def _met(self, started: float | None, *, first: bool, now: float) -> Member:
         """A replica that was not there a tick ago. One that began long ago only vanished for a moment, as when a
@@ -297,8 +295,8 @@ class Weights:
         anchor = state.anchor if state.anchor.keys() == current.keys() else current
         moved = max((abs(p.value - anchor[p.target.member]) for p in proposals if p.ask is Ask.SET), default=0.0)
         if moved >= MOVED and state.hit is not None and state.since is not None and now - state.since >= WARM:
-            return replace(state, anchor=current, move=Move(now, anchor, state.hit, state.noise))
-        return replace(state, anchor=anchor)
+            return state._replace(anchor=current, move=Move(now, anchor, state.hit, state.noise))
+        return state._replace(anchor=anchor)
 
     def _cost(
         self, view: View, current: Mapping[str, float], state: "Weights.State"
@@ -307,10 +305,10 @@ class Weights:
         move, hit, now = state.move, state.hit, view.tick.at
         if move is None or hit is None or now - move.at < SETTLE:
             return state, None
-        state = replace(state, move=None, anchor=current)
+        state = state._replace(move=None, anchor=current)
         if hit >= move.hit - max(LEAST_NOISE, NOISE * move.noise):
             return state, None
-        return replace(state, resting=now + self.config.rest), move.before
+        return state._replace(resting=now + self.config.rest), move.before
 
 
 def _zoned(name: str, parts: Sequence[str]) -> bool:

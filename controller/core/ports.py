@@ -172,8 +172,8 @@ class View:
 
 
 class Policy(Protocol[S]):
-    """A decision law. Pure. The constructor takes the plug-in's ``Config``; state is a frozen dataclass that goes to
-    the ledger.
+    """A decision law. Pure. The constructor takes the plug-in's ``Config``; state is a frozen dataclass, or
+    a named tuple, that goes to the ledger.
 
     Class attributes: ``Config``, ``State``, ``levers`` (the levers it can drive), and ``reads`` (the signals it
     looks at beside those that its parameters, the objectives and the guards name; without it everything is fetched).

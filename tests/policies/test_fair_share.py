@@ -435,7 +435,7 @@ def test_caps_fall_with_what_is_left(
     rules: dict[str, TenantRules], state: FairShare.State, other: float,
 ) -> None:  # fmt: skip
     """With the trim at rest; it is feedback on time, not on what is left."""
-    state = replace(state, at=NOW)
+    state = state._replace(at=NOW)
     here = values(at_left(flows, now, carried, left, rules, state, other))
     there = values(at_left(flows, now, carried, left + more, rules, state, other))
 

@@ -111,7 +111,7 @@ def test_latency_over_its_target_at_that_batch_trims_a_little() -> None:
     assert made.why is Why.LATENCY_HIGH
     gate, state = run(46.0, 900.0, readings=pool(ok(0.2)))
     assert gate == round(46.0 * math.exp(-0.2))
-    assert run(gate, 6000.0, readings=pool(ok(0.03)), state=replace(state, at=NOW))[0] == 46.0
+    assert run(gate, 6000.0, readings=pool(ok(0.03)), state=state._replace(at=NOW))[0] == 46.0
 
 
 def test_latency_at_a_small_batch_says_nothing_of_the_cap() -> None:

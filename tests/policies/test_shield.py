@@ -61,7 +61,7 @@ def test_who_is_within_its_promise_and_is_refused_presses_the_flooder_until_it_i
     view, brief = flood(rejected=ok(0.5))
     state = stepped((view, brief), FairShare.State(at=NOW))
     pressed = values(view, brief, FairShare.State(at=NOW))
-    later = stepped(flood(at=75.0), replace(state, at=NOW + 15.0))
+    later = stepped(flood(at=75.0), state._replace(at=NOW + 15.0))
 
     assert state.press == pytest.approx(0.85)
     assert pressed["flooder"] == pytest.approx(0.85 * 3000.0)
