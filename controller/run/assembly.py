@@ -320,9 +320,6 @@ def _bound(config: GovernorConfig, levers: Sequence[tuple[PoolRules, LeverRules]
     )
 
 
-def refused(config: GovernorConfig) -> list[str]:
-    """What actuators themselves find wrong with their part of a valid config, before anything runs. Constructors open
-    nothing; one that fails for another reason, such as a library that is not installed here, may do where it runs."""
 def _consents(rules: FleetRules, binding: Binding) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
     """Who consents to a smaller model, in the pools that send requests to one. Where nobody is told apart, nothing."""
     sending = {target.pool for target in binding.targets if target.lever is Lever.DOWNGRADE}
@@ -338,6 +335,9 @@ def _consents(rules: FleetRules, binding: Binding) -> tuple[tuple[str, str, tupl
     )
 
 
+def refused(config: GovernorConfig) -> list[str]:
+    """What actuators themselves find wrong with their part of a valid config, before anything runs. Constructors open
+    nothing; one that fails for another reason, such as a library that is not installed here, may do where it runs."""
     ends, found = Ends(None), dict[str, None]()
     for _, where, plugin, binding in _wanted(config, fleet_rules(config)):
         try:

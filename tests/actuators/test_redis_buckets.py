@@ -21,6 +21,7 @@ from tests.support.repository import ROOT
 
 ACME, BATCH = (Target("chat", Lever.TENANT_CAP, name) for name in ("acme", "batch"))
 GATE = Target("chat", Lever.ADMISSION, "concurrency")
+DEADLINE, PRIORITY = (Target("chat", Lever.ADMISSION, name) for name in ("deadline", "priority"))
 SMALL = Target("chat", Lever.DOWNGRADE, "small")
 NO_LIMIT = 1e12
 
@@ -51,7 +52,7 @@ def gateway(example: ModuleType, real: RealRedis) -> Any:
 @pytest.fixture
 def hands(real: RealRedis) -> Iterator[Redis]:
     config = RedisConfig(real.url, burst=100, burst_seconds=0.0)
-    one = Redis(config, Binding((ACME, BATCH, GATE, SMALL), "governor"))
+    one = Redis(config, Binding((ACME, BATCH, GATE, SMALL, DEADLINE, PRIORITY), "governor"))
     yield one
     one.close()
 
@@ -223,6 +224,22 @@ def test_set_points_and_shares_are_there_and_gone_at_their_time(real: RealRedis,
     assert real.admin.pttl("governor:{chat}:downgrade:small") == pytest.approx(50_000, abs=500)
     put(hands, SMALL, 0.0)
     assert gateway.set_point("downgrade", "small") is None
+
+
+def test_deadlines_and_ranks_read_as_they_rest_when_nobody_wrote_them(gateway: Any, hands: Redis) -> None:
+    """No key is no limit; a factor of a million million would be bounded and sent again at every tick."""
+    found = hands.read([DEADLINE, PRIORITY], NOW)
+    assert (found[DEADLINE].accepted, found[PRIORITY].accepted) == (1.0, 100.0)
+
+    put(hands, DEADLINE, 0.35, lasts=100)
+    put(hands, PRIORITY, 1.4, lasts=100)
+    assert (gateway.set_point("admission", "deadline"), gateway.set_point("admission", "priority")) == (0.35, 1.4)
+    assert hands.read([DEADLINE], NOW)[DEADLINE].accepted == 0.35
+
+    put(hands, DEADLINE, 1.0)
+    put(hands, PRIORITY, 100.0)
+    assert gateway.set_point("admission", "deadline") is None
+    assert gateway.set_point("admission", "priority") is None
 
 
 def test_of_5000_requests_the_share_goes_to_the_smaller_model_and_nobody_who_does_not_consent(

@@ -55,7 +55,8 @@ class Gateway:
             self.bucket(keys=self.keys(tenant), args=["give", expected - answer])
 
     def set_point(self, lever: str, member: str) -> float | None:
-        """`admission` and `concurrency` (requests in flight per replica) or `longest_prompt`; None is no limit."""
+        """`admission` and `concurrency` (requests in flight per replica), `longest_prompt`, `deadline` (factor on the
+        deadlines of classes) or `priority` (highest rank that comes in while others wait); None is no limit."""
         try:
             value = self.client.hget(f"governor:{{{self.pool}}}:{lever}:{member}", "value")
         except redis.RedisError:

@@ -1,0 +1,107 @@
+"""Set-points of admission: who is asked for one is told at `check` whether it has it, not at the first overload."""
+
+import pytest
+
+from controller.config import ConfigError, Problem
+from controller.core.model import Lever
+from controller.core.ports import Limits
+from controller.core.setpoints import OWN
+from controller.run.assembly import fleet_rules
+from tests.support.levers import config
+
+GATE = "policy: {kind: gate}"
+
+
+def mistakes(lever: str) -> list[str]:
+    """Each with its place below the pools and its mend."""
+    problems: tuple[Problem, ...] = ()
+    try:
+        config(lever)
+    except ConfigError as error:
+        problems = error.problems
+    assert all(one.mend for one in problems)
+    return [str(one) for one in problems]
+
+
+def admission(setpoints: str, more: str = GATE) -> list[str]:
+    return mistakes(f"admission: {{setpoints: [{setpoints}], {more}}}")
+
+
+def test_each_keeps_its_own_bounds_beside_those_of_the_lever() -> None:
+    """A cap of 64 requests is no factor of 64."""
+    made = config(f"admission: {{setpoints: [concurrency, deadline, priority], max: 64, {GATE}}}")
+    rules = fleet_rules(made).pools[0].levers[0]
+
+    assert rules.members == ("concurrency", "deadline", "priority")
+    assert rules.of_member("concurrency").limits == Limits(1.0, 64.0, 1.0)
+    assert {name: rules.of_member(name).limits for name in OWN} == dict(OWN)
+
+
+def test_a_config_that_names_none_moves_what_it_moved() -> None:
+    rules = fleet_rules(config(f"admission: {{{GATE}}}")).pools[0].levers[0]
+    assert (rules.lever, rules.members) == (Lever.ADMISSION, ("concurrency", "longest_prompt"))
+
+
+@pytest.mark.parametrize(
+    ("setpoints", "more", "expected"),
+    [
+        ("deadline", f"max: 0.5, {GATE}", "max: means nothing for deadline, which goes from 0.1 to 1; remove it"),
+        ("deadline, deadline", GATE, "setpoints: names one set-point twice"),
+        ("priority", "max: 3, policy: {kind: pid}", "pid knows no ranks and cannot drive priority"),
+        (
+            "concurrency, deadline",
+            "max: 64, policy: {kind: pid, signal: itl, target: 0.05}",
+            "would move concurrency and deadline alike, which are not counted in the same unit",
+        ),
+        (
+            "deadline",
+            "policy: {kind: pid, signal: ttft, target: 2, raise_when_high: true}",
+            "raise_when_high: a longer deadline makes those that wait wait longer",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(setpoints: str, more: str, expected: str) -> None:
+    found = admission(setpoints, more)
+    assert any(expected in one for one in found), found
+
+
+def test_a_pid_may_hold_a_promise_by_the_deadlines_alone() -> None:
+    assert admission("deadline", "policy: {kind: pid, signal: ttft, target: 2}") == []
+
+
+@pytest.mark.parametrize(
+    ("actuator", "expected"),
+    [
+        (
+            "{kind: dynamo, frontends: ['http://127.0.0.1:1'], pools: {chat: {model: llama, tokens_per_request: 900}}}",
+            "setpoints: dynamo has no deadline; remove it; it has concurrency",
+        ),
+        (
+            "{kind: webhook, url: 'http://127.0.0.1:1', read_url: 'http://127.0.0.1:1', honours_expiry: true}",
+            "quantum: 1 is too coarse for deadline, which moves by 0.05; write quantum: 0.05",
+        ),
+    ],
+)
+def test_an_actuator_that_has_no_such_knob_is_named_before_anything_runs(actuator: str, expected: str) -> None:
+    found = admission("concurrency, deadline", f"mode: auto, fail_static: true, {GATE}, actuator: {actuator}")
+    assert any(expected in one for one in found), found
+
+
+def test_a_gateway_that_reads_redis_may_have_all_of_them() -> None:
+    redis = "actuator: {kind: redis, url: 'redis://127.0.0.1:1/0'}"
+    assert admission("concurrency, longest_prompt, deadline, priority", f"mode: auto, {GATE}, {redis}") == []
+
+
+def test_who_has_no_promise_on_first_tokens_and_no_ranks_has_nothing_to_move_them_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would stand at rest for ever and look as if it were needed by nobody."""
+    from tests.support import levers
+
+    bare = levers.POOLS.replace(
+        "signal: ttft, percentile: p95, target: 2s", "signal: itl, percentile: p95, target: 50ms"
+    )
+    monkeypatch.setattr(levers, "POOLS", bare.replace("rank: 1, sheddable", "rank: 0, sheddable"))
+    found = admission("deadline, priority")
+    assert any("no promise to all classes is on queue_time or ttft" in one for one in found), found
+    assert any("no class is below another" in one for one in found), found
