@@ -53,11 +53,14 @@ class Inline:
     replicas: Mapping[str, str] = param("host:port of each replica, by its name in the metrics.")
 
     def __post_init__(self) -> None:
+        listens: dict[str, str] = {}
         for name, address in self.replicas.items():
             try:
-                parsed(name, address)
+                one = parsed(name, address)
             except OriginError as error:
                 raise ValueError(f"replicas.{name}: {error}") from error
+            if listens.setdefault(one.address, name) != name:
+                raise ValueError(f"replicas.{name}: {address} is {listens[one.address]} too; write where it listens")
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,9 @@ class EnvoyConfig:
         for name, pool in self.pools.items():
             if pool.fallback and pool.fallback == pool.told:
                 raise ValueError(f"pools.{name}.fallback: is the cluster that is steered; name the other one")
+            owner = next((one for one, other in self.pools.items() if pool.fallback == other.told and one != name), "")
+            if pool.fallback and owner:
+                raise ValueError(f"pools.{name}.fallback: is the cluster of {owner}; name one with the same replicas")
         told = [pool.told for pool in self.pools.values()]
         if len(set(told)) < len(told):
             raise ValueError("pools: two of them have one cluster; give each its own")

@@ -37,6 +37,8 @@ class FileConfig:
         if bool(self.template) != bool(self.output):
             missing = "output" if self.template else "template"
             raise ValueError(f"{missing}: is missing; a template and what is made of it belong together")
+        if self.output and len({self.path, self.template, self.output}) < 3:
+            raise ValueError("output: the values, the template and what is made of them are three files; name another")
         if self.check and not self.template:
             raise ValueError("check: judges what a template makes, and there is none; write template and output")
         if self.check and "{file}" not in " ".join(self.check):

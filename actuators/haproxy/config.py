@@ -22,6 +22,12 @@ class HAProxyPool:
         "Tokens, prompt and answer, of a usual request: HAProxy counts requests. Needed for tenant_cap.", None, gt=0
     )
 
+    def __post_init__(self) -> None:
+        names = list(self.servers.values())
+        for replica, name in self.servers.items():
+            if names.count(name) > 1:
+                raise ValueError(f"servers.{replica}: {name} stands for another replica too; a server is one replica")
+
 
 @dataclass(frozen=True, slots=True)
 class HAProxyConfig:

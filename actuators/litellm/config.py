@@ -60,6 +60,9 @@ class LiteLLMConfig:
         for name, url in (("url", self.url), *((f"status.{n}", one) for n, one in enumerate(self.status))):
             if (url or name != "url") and (problem := unusable(url, "leave them out", example="http://HOST:4000")):
                 raise ValueError(f"{name}: {problem}")
+        models = [pool.model for pool in self.pools.values()]
+        if len(set(models)) < len(models):
+            raise ValueError("pools: two share a model group, whose values would be those of one; give each its own")
         if self.mode == "plugin":
             self._plugin()
         elif not self.url or self.master_key is None:

@@ -12,6 +12,7 @@ from controller.config.models import GovernorConfig, ObjectiveConfig, PoolConfig
 from controller.config.needs import gateway_of
 from controller.config.reach_checks import check_reach
 from controller.config.report import nearest
+from controller.config.resource_checks import check_resources
 from controller.config.steering import steering
 from controller.config.units import format_duration, format_size
 from controller.config.zero_checks import check_zero
@@ -34,6 +35,7 @@ def check(config: GovernorConfig, engines: Callable[[], Iterable[str]]) -> Itera
     yield from shared_gateways(config)
     yield from _actuators(config)
     yield from contested(config)
+    yield from check_resources(config)
     yield from _listed(config)
     yield from _twins(config)
     yield from _budgets(config)
