@@ -179,7 +179,7 @@ class _Turn:
         replicas makes no room; where a raise needs it, nobody is waited for."""
         rules, snapshot, before = self._rules, self._snapshot, self._before.drains
         wished = budgets(shared, rules, known)
-        if not rules.draining:
+        if not rules.draining and not before:
             return wished, {}
         held, drains = drain.hold(wished, rules, snapshot, before)
         within = budgets(held, rules, known)

@@ -19,10 +19,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.core.model import Ask, Decision, Lever, Mode, PoolReadings, Proposal, Snapshot, Step, Target
+from controller.core.model import Ask, Decision, Lever, PoolReadings, Proposal, Snapshot, Step, Target
 from controller.core.movable import UNREAD, moves, stands
 from controller.core.relief import OUT
-from controller.core.rules import FleetRules, LeverRules
+from controller.core.rules import PER_REPLICA, FleetRules, LeverRules
 from controller.core.signals import Signal
 from controller.core.why import Why
 
@@ -84,40 +84,52 @@ def hold(
     """The decisions with falls that wait for their victims, and what is remembered, by pool. In pools that are
     `hurried` nobody is waited for."""
     out, after = dict(decisions), dict[str, Drain]()
-    for pool, (replicas, weight) in rules.draining.items():
-        fall = decisions.get(Target(pool, Lever.REPLICAS))
-        if fall is None:
-            continue
-        made, held = _Pool(pool, replicas, weight, decisions, fall, snapshot).step(
-            before.get(pool, NOTHING), hurried=pool in hurried
-        )
-        out[fall.target] = made
+    factors: dict[tuple[str, Lever], dict[str, Decision]] = {}
+    for target, decision in decisions.items():
+        if target.lever in PER_REPLICA and (target.pool in rules.draining or target.pool in before):
+            factors.setdefault((target.pool, target.lever), {})[target.member] = decision
+    for pool in sorted(rules.draining.keys() | before.keys()):
+        fall, held = decisions.get(Target(pool, Lever.REPLICAS)), before.get(pool, NOTHING)
+        weights = factors.get((pool, Lever.WEIGHT), {})
+        if pool not in rules.draining or fall is None:  # a config that no longer drains still gives back
+            held = Drain(taken=_owed(held, weights))
+        else:
+            one = _Pool(*rules.draining[pool], fall, weights, factors.get((pool, Lever.BREAKER), {}), snapshot)
+            out[fall.target], held = one.step(held, hurried=pool in hurried)
         if held != NOTHING:
             after[pool] = held
     return out, after
+
+
+def _owed(held: Drain, weights: Mapping[str, Decision]) -> dict[str, float]:
+    """Weights that were taken and are still to be given back: a law that sets one takes it over."""
+    return {
+        name: value for name, value in held.taken.items()
+        if (now := weights.get(name)) is not None and (
+            name in held.idle or now.blocked or now.current is None or any(step.by == BY for step in now.steps)
+        )
+    }  # fmt: skip
 
 
 class _Pool:
     """One pool at one tick."""
 
     def __init__(
-        self, pool: str, replicas: LeverRules, weight: LeverRules, decisions: Mapping[Target, Decision],
-        fall: Decision, snapshot: Snapshot,
+        self, replicas: LeverRules, weight: LeverRules, fall: Decision, weights: Mapping[str, Decision],
+        breakers: Mapping[str, Decision], snapshot: Snapshot,
     ) -> None:  # fmt: skip
         self._rules, self._settle, self._fall, self._now = replicas, weight.settle, fall, snapshot.tick.at
-        self._readings: PoolReadings | None = snapshot.pools.get(pool)
+        self._readings: PoolReadings | None = snapshot.pools.get(fall.target.pool)
         self._ready = snapshot.targets.get(fall.target, UNREAD).ready
-        mine = [(t.member, decisions[t]) for t in sorted(snapshot.targets) if t[:2] == (pool, Lever.WEIGHT)]
-        self._weights = dict(mine)
-        breakers = [(name, decisions.get(Target(pool, Lever.BREAKER, name))) for name in self._weights]
-        self._out = {name for name, d in breakers if d is not None and (v := stands(d)) is not None and v < OUT}
+        self._weights = weights
+        self._out = {name for name, d in breakers.items() if (value := stands(d)) is not None and value < OUT}
 
     def step(self, before: Drain, *, hurried: bool) -> tuple[Decision, Drain]:
         """One step on, or back."""
         now, fall, current = self._now, self._fall, self._fall.current
         victims = tuple(name for name in before.victims if name in self._weights)
         leaving = {name: until for name, until in before.leaving.items() if name in self._weights and now < until}
-        taken = {name: w for name, w in before.taken.items() if name in self._weights and self._owes(name, before)}
+        taken = _owed(before, self._weights)
         if before.goal is not None and current is not None and current <= before.goal:  # it went through
             leaving |= dict.fromkeys(victims, now + self._rules.drain)
             before, victims = NOTHING, ()
@@ -149,7 +161,7 @@ class _Pool:
         """The count to which the guards let the pool fall now; None where they do not, or where it is no fall to wait
         for: a person's, or one back into the bounds."""
         fall = self._fall
-        if fall.current is None or fall.final is None or not moves(fall) or fall.mode is not Mode.AUTO:
+        if fall.current is None or fall.final is None or not moves(fall):
             return None
         if fall.current > self._rules.limits.max or any(step.why is Why.PIN for step in fall.steps):
             return None
@@ -165,12 +177,6 @@ class _Pool:
             return True
         blind = self._readings is None or not reasons.isdisjoint(_DOUBTS)
         return blind and self._now - held.since < self._rules.drain - _NEAR
-
-    def _owes(self, name: str, before: Drain) -> bool:
-        """Whether a weight that was taken is still to be given back: a law that sets it takes it over."""
-        weight = self._weights[name]
-        asked = any(step.by == BY for step in weight.steps)
-        return name in before.idle or asked or weight.blocked or weight.current is None
 
     def _chosen(self, count: int, leaving: Mapping[str, float]) -> tuple[str, ...]:
         """So many of those whose weight is ours to take, who loses least first: all, or nobody where that would leave

@@ -1,5 +1,6 @@
 """Drain: who is to go finishes first, and nothing else waits for it. Without it a fall cuts the longest answers."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core.decide import DecideState, decide
-from controller.core.drain import Drain
+from controller.core.drain import Drain, hold
 from controller.core.model import (
     Ask,
     Decision,
@@ -31,6 +32,8 @@ from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
 from controller.run import codec
+from controller.run.loop import encode_states
+from controller.run.resume import restore
 from tests.support.cases import NOW, estimate, healthy
 
 TICK, TIME_OUT, LAG = 15.0, 120.0, 5.0  # seconds; LAG is how old the newest sample is at a tick
@@ -200,6 +203,11 @@ def test_who_is_not_read_is_not_empty() -> None:
     assert [world.tick(3.0).final for _ in range(7)] == [4.0] * 7
     assert world.tick(3.0).final == 3.0  # the time-out, for the pool itself may fall
 
+    world = four()
+    world.unread.add("d")
+    world.tick(3.0)
+    assert world.drain.victims == ("b",)  # what it holds may be the most of all
+
 
 def test_a_lowering_that_is_cancelled_gives_the_weight_back_also_where_the_law_of_weights_is_silent() -> None:
     """Without a pace no law raises a weight, and a replica at 5 % is a replica lost."""
@@ -261,7 +269,7 @@ class WithOneOut(World):
         return replace(made, targets={**made.targets, **factors})
 
 
-def test_who_is_out_of_rotation_goes_first_and_the_last_one_that_serves_never() -> None:
+def test_who_is_out_of_rotation_goes_first() -> None:
     breaker = LeverRules(Lever.BREAKER, "none", "none", limits=Limits(0.0, 1.0, 0.05), members=())
     pool = rules(give_up=30.0)
     pool = replace(pool, levers=(*pool.levers, breaker))
@@ -270,11 +278,20 @@ def test_who_is_out_of_rotation_goes_first_and_the_last_one_that_serves_never() 
         world.tick(2.0)
     assert world.drain.victims == ("b",)
 
-    world = WithOneOut({"a": 0.0, "b": 5.0, "c": 0.0, "d": 0.0}, pool)
-    world.state = DecideState(drains={"llm": Drain(world.now, ("a", "c"), taken={"a": 1.0, "c": 1.0})})
-    for _ in range(5):
-        world.tick(2.0)
-        assert any(w > 0 for name, w in world.weights.items() if name != "b")
+
+def test_the_last_one_that_serves_is_not_drained() -> None:
+    """The other one is out of rotation, and its weight is a person's: nobody would be left."""
+    fall = Decision(Target("llm", Lever.REPLICAS), 2.0, 1.0, Why.SURPLUS)
+    mine, pinned = Target("llm", Lever.WEIGHT, "a"), Target("llm", Lever.WEIGHT, "b")
+    out = Target("llm", Lever.BREAKER, "b")
+    made = {
+        fall.target: fall, mine: Decision(mine, 1.0, 1.0, Why.STEADY), pinned: Decision(pinned, 1.0, 1.0, Why.PIN),
+        out: Decision(out, 0.0, 0.0, Why.STUCK_REPLICA),
+    }  # fmt: skip
+
+    snapshot = World({"a": 0.0, "b": 5.0}).snapshot()
+
+    assert hold(made, FleetRules((rules(),)), snapshot, {}) == (made, {})
 
 
 def test_replicas_that_never_came_are_not_drained_for() -> None:
@@ -298,6 +315,8 @@ def test_the_victim_keeps_nothing_while_it_is_seen_and_is_not_chosen_again() -> 
     for _ in range(7):
         world.tick(3.0)
         assert world.weights["d"] == 0.0
+    world.tick(2.0)
+    assert world.drain.victims == ("b",)
     for _ in range(8):
         world.tick(3.0)
     assert world.weights["d"] == 1.0  # the cluster took another one
@@ -310,6 +329,8 @@ def test_a_lowering_that_failed_is_sent_again_with_the_same_names() -> None:
 
     assert [fall.leaving for fall in falls[3:]] == [("d",)] * 3
     assert [fall.final for fall in falls[3:]] == [3.0] * 3
+    world.unread.add("d")  # the write was lost, and the pod is ending
+    assert world.tick(3.0).leaving == ("d",)
 
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PROTECT])
@@ -331,7 +352,29 @@ def test_an_outage_in_the_middle_waits_and_then_gives_up_and_lowers_nothing() ->
     finals = [world.tick(3.0).final for _ in range(12)]
 
     assert finals == [4.0] * 12
+    assert world.weights["d"] <= 0.05  # nothing is given back either while nothing is read
     assert world.state.drains.get("llm", Drain()).victims == ()
+
+
+def test_one_scrape_that_is_missed_does_not_begin_it_anew() -> None:
+    world = four()
+    world.work["d"] = 1.0
+    finals = []
+    for tick in range(9):
+        world.blind = tick in (2, 5)
+        finals.append(world.tick(3.0).final)
+
+    assert finals == [4.0] * 8 + [3.0]  # 120 s after the first
+
+
+def test_those_that_leave_do_not_count_as_held_back() -> None:
+    """A fifth of five may be held back: of two that go, one would keep its traffic to the end."""
+    pool = rules()
+    pool = replace(pool, levers=(pool.levers[0], replace(pool.levers[1], group=0.2)))
+    world = World(dict.fromkeys("abcde", 0.0), pool)
+    world.tick(3.0)
+    world.tick(3.0)
+    assert [name for name, weight in world.weights.items() if weight == 0.0] == ["a", "b"]
 
 
 def test_the_fleet_guard_does_not_count_a_fall_twice() -> None:
@@ -385,9 +428,25 @@ def test_a_raise_that_needs_the_room_in_a_budget_is_not_kept_waiting() -> None:
     assert state.drains["rich"].victims == ("a0",)
 
 
-def test_what_is_remembered_survives_the_ledger() -> None:
+def test_what_is_remembered_survives_the_ledger_and_one_of_before_is_read() -> None:
     held = Drain(5.0, ("b", "a"), {"b": 4.0}, 3.0, {"x": 9.0}, {"b": 1.0, "a": 0.3})
-    assert codec.decode(Drain, codec.encode(held)) == held
+    states = json.loads(json.dumps(encode_states(DecideState(drains={"llm": held}), {})))
+    assert restore(states, {})[0].drains == {"llm": held}
+    del states["drains"]
+    assert restore(states, {})[0].drains == {}
+    named = Decision(Target("llm", Lever.REPLICAS), 4.0, 3.0, Why.SURPLUS, leaving=("b",))
+    assert codec.decode(Decision, codec.encode(named)) == named
+
+
+def test_a_config_that_no_longer_drains_gives_back_what_was_taken() -> None:
+    world = World({"a": 9.0, "b": 2.0, "c": 7.0}, weigher=Law(Ask.AT_MOST))
+    for _ in range(3):
+        world.tick(2.0)
+    assert world.weights["b"] == 0.0
+    world.pool = rules(drain=0.0)
+    for _ in range(8):
+        world.tick(3.0)
+    assert (world.weights["b"], world.state.drains) == (1.0, {})
 
 
 moments = st.tuples(
