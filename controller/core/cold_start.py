@@ -1,7 +1,6 @@
 """How long a replica takes from being asked for to serving, as measured. Pure."""
 
 import math
-from dataclasses import replace
 
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.model import TargetState
@@ -34,4 +33,4 @@ def watch(
     asked = tuple(a for a in asked if a not in come)
     if (target.accepted, asked, lags) == (state.accepted, state.asked, state.lags):
         return state
-    return replace(state, accepted=target.accepted, asked=asked, lags=lags)
+    return state._replace(accepted=target.accepted, asked=asked, lags=lags)

@@ -61,7 +61,7 @@ def _told_apart(
     error budget that it burns asks for none."""
     fails = worse.failing(pool)
     if fails is not None:
-        state = replace(state, blamed=now)
+        state = state._replace(blamed=now)
     blamed = state.blamed is not None and now - state.blamed < BLAME
     said = fails or worse.slow(versions.steps(spec, state, versions.serving(pool)), state.version)
     margin = 0.0 if blamed else made.margin
@@ -82,11 +82,11 @@ def _ahead(
         unit = capacity(spec.prior, state.shape, 1.0, spec.itl_target, None).rate
     late = None if recent is None else recent / unit
     ahead, memory = ahead_of.update(state.forecast, now, offered / unit, horizon, MARGIN_QUANTILE, late)
-    state = replace(state, forecast=memory)
+    state = state._replace(forecast=memory)
     if served is None:
         return None, state
     scale = unit / served.rate
-    made = replace(ahead, value=ahead.value * scale, upper=ahead.upper * scale, now=ahead.now * scale)
+    made = ahead._replace(value=ahead.value * scale, upper=ahead.upper * scale, now=ahead.now * scale)
     return made, state
 
 

@@ -70,8 +70,7 @@ class ForecastState(NamedTuple):
     alpha: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(NamedTuple):
     """In the unit that was given: `now` without its noise, the point forecast `value` and its `upper` quantile at the
     horizon. `noise` is the usual relative innovation from one reading to the next; `law` is who made it."""
 

@@ -4,7 +4,6 @@ Pure: the readings of one tick and the memory before it give the memory after it
 """
 
 import math
-from dataclasses import replace
 
 from controller.core import forecast as ahead_of
 from controller.core.learned import EstimatorSpec, EstimatorState
@@ -30,15 +29,15 @@ def learn(
     finished = pool.get(Signal.FINISHED_RATE)
     prompt, output = pool.get(Signal.PROMPT_TOKEN_RATE), pool.get(Signal.GENERATION_TOKEN_RATE)
     if not replicas or not finished.value or not output.value:
-        return replace(state, at=now, batch=None, replicas=replicas, forecast=memory, cache_told=told)
+        return state._replace(at=now, batch=None, replicas=replicas, forecast=memory, cache_told=told)
     gain = _gain(state.at, now, state.samples)
     if shape is None:
         shape = _shape(pool, prompt.value or 0.0, output.value, finished.value, gain, state)
     itl = _itl(pool)
     batch = _batch(pool, itl, output.value, replicas)
     if not batch:
-        return replace(
-            state, at=now, shape=shape, batch=None, replicas=replicas, forecast=memory, cache_told=told
+        return state._replace(
+            at=now, shape=shape, batch=None, replicas=replicas, forecast=memory, cache_told=told
         )  # fmt: skip
     # While replicas come or go the window mixes two fleets, and while the batch ramps two loads.
     steady = (
@@ -53,8 +52,7 @@ def learn(
         samples += 1
     waiting = pool.get(Signal.QUEUE_DEPTH).usable or 0.0
     crowded, full, full_for = _saturation(pool, replicas, batch, now, state)
-    return replace(
-        state,
+    return state._replace(
         at=now,
         kappa=kappa,
         samples=samples,
@@ -139,9 +137,9 @@ def bent(profile: Profile, state: EstimatorState) -> Profile:
     fixed, grows = state.tilt.factors()
     if (fixed, grows) == (1.0, 1.0):
         return profile
-    return replace(
-        profile, a=profile.a * fixed, b=profile.b * grows, c=profile.c * grows, d=profile.d * grows,
-        e=profile.e * grows, host=profile.host * grows,
+    return Profile(
+        profile.a * fixed, profile.b * grows, profile.c * grows, profile.d * grows, profile.e * grows,
+        profile.max_num_seqs, profile.kv_tokens, profile.host * grows,
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """What is known of a pool beforehand, and what was learned of it: the estimator's spec and memory. Values only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.core import burn
 from controller.core import forecast as ahead_of
@@ -53,19 +54,18 @@ class EstimatorSpec:
         return (0.5, 2.0) if self.profile is not None else (0.1, 20.0)
 
 
-@dataclass(frozen=True, slots=True)
-class OfVersion:
+class OfVersion(NamedTuple):
     """What was learned of replicas of one version, each as in ``EstimatorState``; `trained` the seconds of samples that
     are behind its kappa, and whether it is the `heir` of another version that ran here before it."""
 
     at: float | None = None
     kappa: float = 1.0
     samples: int = 0
-    tilt: Tilt = field(default_factory=Tilt)
+    tilt: Tilt = Tilt()
     batch: float | None = None
     seen: float | None = None
     kv_sequences: float | None = None
-    slots: Slots = field(default_factory=Slots)
+    slots: Slots = Slots()
     full: float | None = None
     full_for: float = 0.0
     replicas: float | None = None
@@ -74,8 +74,7 @@ class OfVersion:
     heir: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EstimatorState:
+class EstimatorState(NamedTuple):
     """`batch` is the sequences per replica at the last tick, `seen` the most so far; `kv_sequences` how many sequences
     fill the KV cache of one replica; `slots` what single replicas show of a limit of the batch; `full` the batch at
     which requests had to wait, where that was seen, and `full_for` how many seconds of that; `asked` capacity that was
@@ -87,21 +86,21 @@ class EstimatorState:
     at: float | None = None
     kappa: float = 1.0
     samples: int = 0
-    tilt: Tilt = field(default_factory=Tilt)
+    tilt: Tilt = Tilt()
     batch: float | None = None
     seen: float | None = None
     kv_sequences: float | None = None
-    slots: Slots = field(default_factory=Slots)
+    slots: Slots = Slots()
     full: float | None = None
     full_for: float = 0.0
     replicas: float | None = None
     crowded: bool = False
     shape: Shape | None = None
-    forecast: ahead_of.ForecastState = field(default_factory=ahead_of.ForecastState)
+    forecast: ahead_of.ForecastState = ahead_of.ForecastState()
     accepted: float | None = None
     asked: tuple[tuple[float, float], ...] = ()
     lags: tuple[float, ...] = ()
     cache_told: bool = False
     version: str = ""
     blamed: float | None = None
-    versions: Mapping[str, OfVersion] = field(default_factory=dict)
+    versions: Mapping[str, OfVersion] = {}

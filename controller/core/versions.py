@@ -14,7 +14,6 @@ canary is taken out meanwhile, and capacity that was asked for on its account wo
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
 
 from controller.core import forecast as ahead_of
 from controller.core import learn as of_replica
@@ -61,7 +60,7 @@ def learn(
         whole = of_replica.learn(spec, pool, replicas, now, _as(state, before[main], state.at), memory, told=told)
         after = {main: _of(whole, before[main])}
     else:
-        whole = of_replica.learn(spec, pool, replicas, now, replace(state, samples=trust), memory, told=told)
+        whole = of_replica.learn(spec, pool, replicas, now, state._replace(samples=trust), memory, told=told)
         after = {}
         for version, names in groups.items():
             mine = _as(whole, before[version], state.at)
@@ -70,7 +69,7 @@ def learn(
             )
             after[version] = _of(made, before[version])
     versions = _remembered({**known, **after}, groups)
-    return replace(_as(whole, after[main], now), version=main, versions=versions)
+    return _as(whole, after[main], now)._replace(version=main, versions=versions)
 
 
 def part(pool: PoolReadings, names: Sequence[str]) -> PoolReadings:
@@ -174,15 +173,15 @@ def _as(state: EstimatorState, one: OfVersion, at: float | None) -> EstimatorSta
     own = {name: getattr(one, name) for name in _SHARED}
     if one.at != at:
         own["batch"] = None
-    return replace(state, **own)
+    return state._replace(**own)
 
 
 def _of(state: EstimatorState, before: OfVersion) -> OfVersion:
     """What was learned of one version, out of a state that is about it."""
     own = {name: getattr(state, name) for name in _SHARED}
     gone = (state.at or 0.0) - (before.at or 0.0) if before.at is not None and state.samples > before.samples else 0.0
-    return replace(before, **own, trained=before.trained + gone)
+    return before._replace(**own, trained=before.trained + gone)
 
 
-if set(_SHARED) != {one.name for one in fields(OfVersion)} - {"trained", "heir"}:
+if set(_SHARED) != set(OfVersion._fields) - {"trained", "heir"}:
     raise AssertionError("what is learned of a version is what is learned of a replica")
