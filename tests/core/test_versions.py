@@ -136,7 +136,7 @@ def test_while_one_version_runs_all_is_as_without_the_label() -> None:
         learner.run(fleet(named, batch=10.0, **OLD), 300.0)
         learner.run(fleet(named, batch=20.0, waiting=40.0, **dict.fromkeys(OLD, 1.3)), 300.0)
     assert aware.made == blind.made
-    assert replace(aware.state, version="", versions={}) == blind.state
+    assert aware.state._replace(version="", versions={}) == blind.state
 
 
 def test_what_was_learned_before_the_label_was_written_is_of_what_most_run() -> None:
