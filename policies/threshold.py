@@ -2,8 +2,8 @@
 
 Above `upper` for `dwell_up` seconds the value moves by `step_up` in the direction that protects, below `lower` for
 `dwell_down` it moves back by `step_down`; between the two it rests. Without a step it is one that makes sense for the
-lever: one replica, all of a breaker, a tenth of a weight or downgrade, a twentieth of the largest cap or set-point.
-Capacity and what is sent elsewhere protect by
+lever: one replica, all of a breaker, a tenth of a weight, a downgrade or affinity, a twentieth of the largest cap or
+set-point. Capacity and what is sent elsewhere protect by
 rising; a weight, a breaker, a cap and a gate by falling. The two thresholds must be apart, else the lever would swing
 on noise. Dwell is measured in seconds, not ticks, so late ticks do not change it. Each member has a dwell of its own:
 a replica's weight and breaker follow what that replica does, all else what the pool does. A replica that is out of
@@ -41,6 +41,7 @@ _UNMARKED = Marks()
 LONGEST = 600.0  # seconds; a threshold on a time beyond this was meant in milliseconds
 STEP: Mapping[Lever, float] = {
     Lever.REPLICAS: 1.0, Lever.BREAKER: 1.0, Lever.WEIGHT: 0.1, Lever.DOWNGRADE: 0.1,
+    Lever.ROUTING: 0.1,
 }  # fmt: skip
 PART = 0.05  # of the largest value, the step of a lever whose values have no natural size
 

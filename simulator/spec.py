@@ -133,6 +133,9 @@ class GatewaySpec:
 
     def __post_init__(self) -> None:
         _made("", self.strategy, self.parameters)
+        name = self.knobs.strategy or self.strategy
+        if self.knobs.affinity != 1.0 and name in strategies.STRATEGIES and not strategies.STRATEGIES[name].leans:
+            raise ValueError(f"knobs.affinity: {name} has none that could be lowered; write 1")
         if self.knobs.strategy or self.knobs.parameters:
             _made("knobs.", self.knobs.strategy or self.strategy, self.knobs.parameters)
 

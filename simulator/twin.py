@@ -31,7 +31,9 @@ class Twin:
     ) -> None:  # fmt: skip
         by_pool = jobs if isinstance(jobs, Mapping) else {next(iter(spec.pools)): jobs}
         self.fleet = Fleet(spec, by_pool, seed=seed, start=start, clients=clients)
-        self._settings = {name: Setting(front.knobs) for name, front in self.fleet.fronts.items()}
+        self._settings = {
+            name: Setting(front.knobs, spec.pools[name].gateway.strategy) for name, front in self.fleet.fronts.items()
+        }
         self._outcomes: dict[Target, Outcome] = {}
         self._moved: dict[Target, float] = {}
         self._until: dict[Target, float] = {}  # when set-points are dropped if nobody renews them

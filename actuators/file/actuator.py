@@ -27,6 +27,7 @@ from controller.core.setpoints import OWN
 # What a template takes for a value that was never set, if it has a default for it: out of the way.
 _AT_REST = {
     Lever.WEIGHT: 1.0, Lever.BREAKER: 1.0, Lever.DOWNGRADE: 0.0, Lever.TENANT_CAP: 1e12, Lever.ADMISSION: 1e12,
+    Lever.ROUTING: 1.0,
 }  # fmt: skip
 
 

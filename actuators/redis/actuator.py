@@ -31,6 +31,9 @@ _CAN = {
     Lever.DOWNGRADE: Capability(
         "share", high=1.0, quantum=0.01, atomic=True, persistent=False, expiry=True, cas=True, note=_NOTE
     ),
+    Lever.ROUTING: Capability(
+        "share", high=1.0, quantum=0.01, atomic=True, persistent=False, expiry=True, cas=True, note=_NOTE
+    ),
 }  # fmt: skip
 
 

@@ -27,6 +27,8 @@ def at_rest(target: Target) -> float:
     """The value of a target that has no key."""
     if target.lever is Lever.ADMISSION and target.member in OWN:
         return OWN[target.member].max
+    if target.lever is Lever.ROUTING:
+        return 1.0
     return 0.0 if target.lever is Lever.DOWNGRADE else NO_LIMIT
 
 

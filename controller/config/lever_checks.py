@@ -47,6 +47,13 @@ def check_lever(config: GovernorConfig, pool_at: Path, lever: Lever, settings: L
         yield from _receivers(config, pool_at, pool, settings)
     if lever is Lever.WEIGHT:
         yield from _zones(pool_at, pool, settings)
+    if lever is Lever.ROUTING and settings.policy.kind == "affinity" and not pool.labels.replica:
+        yield Finding(
+            (*at, "policy", "kind"),
+            "nothing tells which replica has more work than the others",
+            "write labels: {replica: pod}",
+            ((*pool_at, "labels", "replica"),),
+        )
     if lever in PER_REPLICA and not pool.labels.replica:
         yield Finding(
             at, "no label tells the replicas apart", "write labels: {replica: pod}", ((*pool_at, "labels", "replica"),)

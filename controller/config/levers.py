@@ -1,4 +1,4 @@
-"""What the six levers are to a config: unit, members, and the limits that hold where a file says nothing.
+"""What the seven levers are to a config: unit, members, and the limits that hold where a file says nothing.
 
 The one source of these facts: the models take their defaults from here, and the docs print this table. Bounds of
 replicas are nowhere given, because nobody but their owner knows them.
@@ -13,6 +13,7 @@ from controller.config.units import format_duration, format_rate, format_ratio
 from controller.core.model import Lever
 from controller.core.rules import PER_REPLICA, RELAX_DOWN, Rate
 
+AFFINITY = "affinity"  # the one set-point of routing
 NO_LIMIT = 1e12  # tokens/s, requests or tokens that no gateway reaches: a cap or gate that stands there does nothing
 SetPoint = Literal["concurrency", "longest_prompt", "deadline", "priority"]  # of admission
 SETPOINTS: tuple[SetPoint, ...] = ("concurrency", "longest_prompt")  # unless the file names others
@@ -86,6 +87,11 @@ DEFAULTS: Mapping[Lever, LeverDefaults] = MappingProxyType(
         Lever.DOWNGRADE: LeverDefaults(
             "share of the requests that may go", "`receivers`: pools", "0", 0.01, 0.0, 1.0, 1.0,
             rate_up=Rate(0.1, 15.0), rate_down=Rate(0.05, 30.0), stabilise=120.0, expiry=120.0,
+        ),
+        Lever.ROUTING: LeverDefaults(
+            # Below a half the caches hold the same everywhere, and that is capacity lost (docs/routing.md).
+            "share of the router's affinity that counts", "`affinity`", "1", 0.05, 0.5, 1.0, 1.0,
+            rate_up=Rate(0.05, 60.0), stabilise=60.0, expiry=300.0,
         ),
     }
 )  # fmt: skip

@@ -26,6 +26,7 @@ class Lever(StrEnum):
     TENANT_CAP = "tenant_cap"
     ADMISSION = "admission"
     DOWNGRADE = "downgrade"
+    ROUTING = "routing"
 
     __hash__ = str.__hash__  # that of Enum is written in Python, and tens of thousands of targets are looked up a tick
 

@@ -28,7 +28,7 @@ class Rate:
 # and a gate relax by rising.
 RELAX_DOWN: Mapping[Lever, bool] = {
     Lever.REPLICAS: True, Lever.WEIGHT: False, Lever.BREAKER: False, Lever.TENANT_CAP: False, Lever.ADMISSION: False,
-    Lever.DOWNGRADE: True,
+    Lever.DOWNGRADE: True, Lever.ROUTING: False,
 }  # fmt: skip
 # Levers whose members are the replicas that are seen, so that they come and go.
 PER_REPLICA = frozenset({Lever.WEIGHT, Lever.BREAKER})
@@ -97,6 +97,8 @@ def neutral(lever: LeverRules, member: str = "") -> float | None:
     the upper bound."""
     if lever.lever is Lever.REPLICAS:
         return None
+    if lever.lever is Lever.ROUTING:
+        return 1.0
     if lever.lever is Lever.DOWNGRADE:
         return 0.0
     return 1.0 if lever.lever in PER_REPLICA else lever.of_member(member).limits.max

@@ -49,6 +49,8 @@ class Why(StrEnum):
     CARRIED = "carried"
     NO_CONSENT = "no_consent"
     NO_ROOM = "no_room"
+    UNEVEN = "uneven"
+    EVEN = "even"
     # no relaxing without evidence
     STALE = "stale"
     MISSING = "missing"
@@ -135,6 +137,8 @@ SENTENCE: dict[Why, str] = {
     Why.CARRIED: "serving capacity carries more of the demand again",
     Why.NO_CONSENT: "nobody who asks now agreed to it",
     Why.NO_ROOM: "the receiving pool has no room for more",
+    Why.UNEVEN: "one replica has far more work than the others, and the pool as a whole is not short",
+    Why.EVEN: "replicas are even again, and cache hits come back with affinity",
     Why.STALE: "the data is too old to relax on",
     Why.MISSING: "data is missing, so nothing is relaxed",
     Why.PARTIAL: "only part of the fleet answered, so nothing is relaxed",

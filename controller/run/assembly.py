@@ -10,6 +10,7 @@ from typing import Any
 
 from controller import registry
 from controller.config import GovernorConfig, config_hash, pool_needs
+from controller.config.levers import AFFINITY
 from controller.config.models import FleetGuardConfig, LeverConfig, PoolConfig
 from controller.config.needs import gateway_of
 from controller.config.plugins import Plugin
@@ -233,6 +234,8 @@ def members(lever: Lever, settings: LeverConfig, pool: PoolConfig) -> tuple[str,
         return tuple(sorted(pool.tenants))
     if lever is Lever.ADMISSION:
         return settings.setpoints
+    if lever is Lever.ROUTING:
+        return (AFFINITY,)
     return settings.receivers if lever is Lever.DOWNGRADE else ("",)
 
 

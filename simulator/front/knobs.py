@@ -8,6 +8,7 @@
 | admission | `longest_prompt` | `longest_prompt`, whole tokens |
 | admission | `deadline` | `admission.deadline_factor`, where `admission.deadlines` is on |
 | admission | `priority` | `admission.priority` |
+| routing | `affinity` | `affinity`, where the strategy has one |
 | downgrade | a receiving pool, "" = that of the first rule | `downgrade[].share` of the rules for that pool |
 
 Where none is no limit, `UNCAPPED` and all above it is none, and is what none reads as. A cap of a tenant leaves its
@@ -21,23 +22,31 @@ from collections.abc import Mapping
 from controller.core.model import Lever, Target
 from controller.core.setpoints import DEADLINE, EVERY_RANK, PRIORITY
 from routing.knobs import Knobs, Tenant
+from routing.strategies import STRATEGIES
 
-LEVERS = (Lever.WEIGHT, Lever.BREAKER, Lever.TENANT_CAP, Lever.ADMISSION, Lever.DOWNGRADE)
+LEVERS = (Lever.WEIGHT, Lever.BREAKER, Lever.TENANT_CAP, Lever.ADMISSION, Lever.DOWNGRADE, Lever.ROUTING)
 UNCAPPED = 1e12  # tokens/s, requests or tokens that read as no limit
 CONCURRENCY, LONGEST_PROMPT = "concurrency", "longest_prompt"
+AFFINITY = "affinity"
 
 
 class Setting:
     """The set-points of one gateway as the controller sees them: what was put, over the knobs that the gateway began
-    with."""
+    with. `strategy` is the one that routes where the knobs name none."""
 
-    def __init__(self, base: Knobs) -> None:
+    def __init__(self, base: Knobs, strategy: str = "") -> None:
         self._base = base
+        self._strategy = base.strategy or strategy
         self._put: dict[tuple[Lever, str], float] = {}
 
     def get(self, target: Target) -> float:
         """What stands now. Raises ValueError when there is no such knob."""
         usual = _usual(self._base, target)
+        if target.lever is Lever.ROUTING and not (self._strategy and STRATEGIES[self._strategy].leans):
+            name = self._strategy or "no strategy"
+            raise ValueError(
+                f"{target}: {name} has no affinity to move; write a strategy that has one, or leave it out"
+            )
         return self._put.get(_place(self._base, target), usual)
 
     def put(self, target: Target, value: float) -> Knobs:
@@ -76,6 +85,10 @@ def _usual(base: Knobs, target: Target) -> float:
             return EVERY_RANK if base.admission.priority is None else base.admission.priority
         known = f"{CONCURRENCY}, {LONGEST_PROMPT}, {DEADLINE} or {PRIORITY}"
         raise ValueError(f"{target}: the gate has no such set-point; write {known}")
+    if lever is Lever.ROUTING:
+        if member == AFFINITY:
+            return base.affinity
+        raise ValueError(f"{target}: routing has no such set-point; write {AFFINITY}")
     if lever is Lever.DOWNGRADE:
         if not base.downgrade:
             raise ValueError(f"{target}: the gateway has no pool to downgrade to; write one under knobs.downgrade")
@@ -87,10 +100,13 @@ def _usual(base: Knobs, target: Target) -> float:
 
 
 def _knobs(base: Knobs, put: Mapping[tuple[Lever, str], float]) -> Knobs:
+    base = dataclasses.replace(base, affinity=put.get((Lever.ROUTING, AFFINITY), base.affinity))
     weights, tenants = dict(base.weights), dict(base.tenants)
     concurrency, longest, routes = base.concurrency, base.longest_prompt, base.downgrade
     admission = base.admission
     for (lever, member), value in put.items():
+        if lever is Lever.ROUTING:
+            continue
         if lever in (Lever.WEIGHT, Lever.BREAKER):
             weight = put.get((Lever.WEIGHT, member), base.weights.get(member, 1.0))
             weights[member] = min(weight, put.get((Lever.BREAKER, member), 1.0))

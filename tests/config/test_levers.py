@@ -66,7 +66,7 @@ def test_members_are_those_that_the_config_knows() -> None:
     members = {one.lever: one.members for one in pool.levers}
 
     assert [one.lever for one in pool.levers] == [
-        Lever.REPLICAS, Lever.WEIGHT, Lever.BREAKER, Lever.TENANT_CAP, Lever.DOWNGRADE, Lever.ADMISSION
+        Lever.REPLICAS, Lever.WEIGHT, Lever.BREAKER, Lever.ROUTING, Lever.TENANT_CAP, Lever.DOWNGRADE, Lever.ADMISSION,
     ]  # fmt: skip
     assert members[Lever.REPLICAS] == ("",)
     assert members[Lever.TENANT_CAP] == ("assistant", "batch", "search")
@@ -74,7 +74,8 @@ def test_members_are_those_that_the_config_knows() -> None:
     assert members[Lever.DOWNGRADE] == ("llama-8b",)
     assert not any(target.lever in PER_REPLICA for target in pool.targets)
     assert Target("llama-70b", Lever.TENANT_CAP, "search") in pool.targets
-    assert len(pool.targets) == 1 + 3 + 2 + 1
+    assert members[Lever.ROUTING] == ("affinity",)
+    assert len(pool.targets) == 1 + 1 + 3 + 2 + 1
 
 
 def test_tenants_and_classes_reach_the_core() -> None:

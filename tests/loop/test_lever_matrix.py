@@ -23,27 +23,28 @@ from tests.support.levers import config
 PODS = tuple(f"pod-{i}" for i in range(8))
 MEMBERS: dict[Lever, tuple[str, ...]] = {
     Lever.REPLICAS: ("",), Lever.WEIGHT: PODS, Lever.BREAKER: PODS, Lever.TENANT_CAP: ("acme", "beta"),
-    Lever.ADMISSION: ("longest_prompt",), Lever.DOWNGRADE: ("small",),
+    Lever.ADMISSION: ("longest_prompt",), Lever.DOWNGRADE: ("small",), Lever.ROUTING: ("affinity",),
 }  # fmt: skip
 MORE: dict[Lever, str] = {  # what a lever needs besides its law, with bounds for laws that move from where it stands
     Lever.REPLICAS: "min: 1, max: 20", Lever.WEIGHT: "", Lever.BREAKER: "group: 50%", Lever.TENANT_CAP: "max: 10000",
     Lever.ADMISSION: "setpoints: [longest_prompt], max: 200000", Lever.DOWNGRADE: "receivers: [small]",
+    Lever.ROUTING: "",
 }  # fmt: skip
 NEUTRAL = {
     Lever.REPLICAS: 8.0, Lever.WEIGHT: 1.0, Lever.BREAKER: 1.0, Lever.TENANT_CAP: 10_000.0, Lever.ADMISSION: 200_000.0,
-    Lever.DOWNGRADE: 0.0,
+    Lever.DOWNGRADE: 0.0, Lever.ROUTING: 1.0,
 }  # fmt: skip
 MIDDLE = {
     Lever.REPLICAS: 8.0, Lever.WEIGHT: 0.5, Lever.BREAKER: 0.5, Lever.TENANT_CAP: 5000.0, Lever.ADMISSION: 50_000.0,
-    Lever.DOWNGRADE: 0.5,
+    Lever.DOWNGRADE: 0.5, Lever.ROUTING: 0.75,
 }  # fmt: skip
 OWN = {
     Lever.REPLICAS: "capacity", Lever.WEIGHT: "weights", Lever.BREAKER: "breaker", Lever.TENANT_CAP: "fair_share",
-    Lever.ADMISSION: "gate", Lever.DOWNGRADE: "downgrade",
+    Lever.ADMISSION: "gate", Lever.DOWNGRADE: "downgrade", Lever.ROUTING: "affinity",
 }  # fmt: skip
 STEP = {
     Lever.REPLICAS: 1, Lever.WEIGHT: 0.1, Lever.BREAKER: 0.5, Lever.TENANT_CAP: 500, Lever.ADMISSION: 5000,
-    Lever.DOWNGRADE: 0.1,
+    Lever.DOWNGRADE: 0.1, Lever.ROUTING: 0.1,
 }  # fmt: skip
 
 
@@ -63,13 +64,15 @@ class World:
         self.rules, self.laws, self.state = fleet_rules(made), policies(made), DecideState()
         begin = NEUTRAL[lever] if start is None else start
         self.values = {Target("chat", lever, member): begin for member in MEMBERS[lever]}
-        self.load = 4.0 if lever is Lever.WEIGHT else 16.0  # in an overload weights have nothing to give
+        # In an overload weights and affinity have nothing to give.
+        self.load = 4.0 if lever in (Lever.WEIGHT, Lever.ROUTING) else 16.0
+        self.skew = 3.0 if lever is Lever.ROUTING else 1.0
         self.at, self.number = NOW, 10
 
     def tick(self, trouble: bool, blind: bool = False) -> dict[str, Decision]:
         """Decide once, 15 s later."""
         self.at, self.number = self.at + 15.0, self.number + 1
-        pools = {"chat": PoolReadings() if blind else readings(trouble, self.at)}
+        pools = {"chat": PoolReadings() if blind else readings(trouble, self.at, self.skew)}
         targets = {target: TargetState(value) for target, value in self.values.items()}
         targets.setdefault(Target("chat", Lever.REPLICAS), TargetState(8.0, 8.0))
         snapshot = Snapshot(Tick(self.number, self.at, 15.0), pools, targets)
@@ -81,14 +84,15 @@ class World:
         return mine
 
 
-def readings(trouble: bool, at: float) -> PoolReadings:
-    """In trouble everything is slow, and the first replica stuck with eight times the latency of the others."""
+def readings(trouble: bool, at: float, skew: float = 1.0) -> PoolReadings:
+    """In trouble everything is slow, and the first replica stuck with eight times the latency and `skew` times the batch
+    of the others."""
     wait, gap = (9.0, 0.2) if trouble else (0.3, 0.03)
     pods = {}
     for i, name in enumerate(PODS):
         bad = trouble and i == 0
         signals = {
-            Signal.RUNNING: ok(40.0, age=5.0, window=15.0), Signal.STUCK: ok(float(bad)),
+            Signal.RUNNING: ok(40.0 * (skew if bad else 1.0), age=5.0, window=15.0), Signal.STUCK: ok(float(bad)),
             Signal.QUEUE_DEPTH: ok(float(bad)), Signal.OFFERED_RATE: ok(1.0),
         }  # fmt: skip
         latencies = {
@@ -234,6 +238,7 @@ class Eyes:
         ("tenant_cap: {mode: auto, policy: {kind: fair_share}}", 1e12),
         ("admission: {mode: auto, setpoints: [concurrency], max: 64, policy: {kind: gate}}", 64.0),
         ("downgrade: {mode: auto, receivers: [small], policy: {kind: downgrade}}", 0.0),
+        ("routing: {mode: auto, policy: {kind: affinity}}", 1.0),
     ],
 )
 def test_a_rehearsal_takes_a_lever_that_no_metric_tells_to_be_at_rest(lever: str, rest: float) -> None:

@@ -18,6 +18,7 @@ DEADLINE, PRIORITY = (Target("chat", Lever.ADMISSION, member) for member in ("de
 TENANT = Target("chat", Lever.TENANT_CAP, "acme")
 SMALL, TINY, FIRST = (Target("chat", Lever.DOWNGRADE, member) for member in ("small", "tiny", ""))
 REPLICA = Target("chat", Lever.WEIGHT, "r0")
+AFFINITY = Target("chat", Lever.ROUTING, "affinity")
 
 
 def test_deadlines_and_ranks_at_rest_are_those_that_the_gateway_was_given() -> None:
@@ -92,3 +93,31 @@ def test_a_value_that_cannot_be_changes_nothing(target: Target, value: float) ->
         setting.put(target, value)
     assert setting.get(target) == before
     assert setting.put(REPLICA, 0.5).longest_prompt is None
+
+
+def test_affinity_is_moved_beside_the_other_knobs_and_dropped_alone() -> None:
+    setting = Setting(Knobs(slow_start=5.0), "session")
+    assert setting.get(AFFINITY) == 1.0
+    setting.put(REPLICA, 0.5)
+    knobs = setting.put(AFFINITY, 0.75)
+    assert (knobs.affinity, knobs.weights, knobs.slow_start, setting.get(AFFINITY)) == (0.75, {"r0": 0.5}, 5.0, 0.75)
+    assert (setting.drop(AFFINITY).affinity, setting.get(REPLICA)) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "strategy", "target", "message"),
+    [
+        (Knobs(), "least-loaded", AFFINITY, "least-loaded has no affinity to move"),
+        (Knobs(), "", AFFINITY, "no strategy has no affinity to move"),
+        (Knobs(strategy="round-robin"), "session", AFFINITY, "round-robin has no affinity to move"),
+        (Knobs(), "session", Target("chat", Lever.ROUTING, "stickiness"), "no such set-point; write affinity"),
+    ],
+)
+def test_a_router_without_affinity_reads_as_one_that_has_it(
+    knobs: Knobs, strategy: str, target: Target, message: str
+) -> None:
+    """Its law would lower it for good and wait for an effect."""
+    with pytest.raises(ValueError, match=message):
+        Setting(knobs, strategy).get(target)
+    with pytest.raises(ValueError, match=r"affinity: is 1\.5"):
+        Setting(Knobs(), "hybrid").put(AFFINITY, 1.5)
