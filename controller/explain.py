@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from controller.config.levers import NO_LIMIT
+from controller.core.drain import listed
 from controller.core.model import Applied, Decision, Lever, Mode, Outcome, Pin, Plan, Step, Target
 from controller.core.why import SENTENCE, Why
 
@@ -119,6 +120,8 @@ def reason(decision: Decision) -> str:
         parts.append(f"{SENTENCE[decision.why]}{_evidence(decision.why, decision.evidence)}")
     elif decision.why not in {step.why for step in decision.steps}:
         parts.append(SENTENCE[decision.why])
+    if decision.leaving:
+        parts.append(f"first {listed(decision.leaving)}")
     text = "; ".join(parts)
     if decision.mode is Mode.OBSERVE:
         text += "; not sent: " + SENTENCE[Why.MODE_OBSERVE]

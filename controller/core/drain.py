@@ -28,6 +28,7 @@ from controller.core.why import Why
 
 BY = "drain"
 _NEAR = 1e-6
+_TOLD = 3  # names in a sentence
 _HELD = (Signal.RUNNING, Signal.QUEUE_DEPTH)  # what a replica has to finish
 # The fall is held because something is not known. It may go on when it is known again.
 _DOUBTS = frozenset(
@@ -153,8 +154,8 @@ class _Pool:
         busy = [name for name in victims if not self._empty(name, held.zero)]
         left = held.since + self._rules.drain - now
         if busy and left > _NEAR and held.goal is None and not hurried:
-            return self._at(current, f"{', '.join(busy)} may still hold work, for at most {left:.0f} s more"), held
-        made = self._at(goal, f"{', '.join(victims)} first")._replace(leaving=victims)
+            return self._at(current, f"{listed(busy)} may still hold work, for at most {left:.0f} s more"), held
+        made = self._at(goal, f"{listed(victims)} first")._replace(leaving=victims)
         return made, replace(held, goal=goal, since=now if held.goal is None else held.since)
 
     def _lower(self, *, draining: bool) -> float | None:
@@ -222,3 +223,9 @@ class _Pool:
 def _free(decision: Decision) -> bool:
     """Whether a weight is ours to take."""
     return decision.final is not None and moves(decision) and decision.why is not Why.PIN
+
+
+def listed(names: Sequence[str]) -> str:
+    """A few names, and how many more there are."""
+    more = (f"{len(names) - _TOLD} more",) if len(names) > _TOLD else ()
+    return " and ".join((", ".join(names[:_TOLD]), *more))

@@ -31,6 +31,7 @@ from controller.core.rules import Budget, FleetGuard, FleetRules, LeverRules, Po
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
+from controller.explain import reason
 from controller.run import codec
 from controller.run.loop import encode_states
 from controller.run.resume import restore
@@ -173,6 +174,8 @@ def test_who_has_least_to_finish_goes_and_the_count_waits_for_it() -> None:
     last = world.tick(3.0)
 
     assert (last.final, last.send, last.leaving) == (3.0, True, ("b",))
+    assert reason(last) == "law asked 3 (less capacity is enough); first b"
+    assert reason(last._replace(leaving=tuple("bcdef"))).endswith("first b, c, d and 2 more")
     assert sorted(world.work) == ["a", "c", "d"]
 
 
