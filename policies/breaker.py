@@ -7,6 +7,8 @@
                  minute; or two judgements of ten seconds, when it is slower than that by far
     never        more than max(1, share of the fleet); none for slowness or errors when more than that look bad at
                  once, or while load is beyond the fleet and the fleet as a whole is slow
+    a version    all of its replicas, where they fail max(20 %, 5 * the rest) together or most of them are slow, while
+                 it is no more than its share of the fleet and the rest is well (``policies.condemned``)
     the way back closed -> open 0 -> probe 0.05 -> ramp 0.25 -> closed 1
 
 Open lasts open_time * 2^k (``policies.wayback``), where k is forgotten after a quiet time. Slow replicas stay open
@@ -19,13 +21,13 @@ which sees errors and not the slow-but-alive.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import NamedTuple
 
 from controller.core.estimate import READS
-from controller.core.group import most_out
+from controller.core.group import most_out, of_one_version
 from controller.core.judge import STUCK_SCRAPES
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState, Tick
 from controller.core.params import Unit, param
@@ -34,6 +36,7 @@ from controller.core.relief import OUT
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
+from policies.condemned import Condemned, Looks, condemned
 from policies.verdict import Verdict, fleet_pace, verdicts
 from policies.wayback import (
     FACTOR,
@@ -69,7 +72,8 @@ class Health(NamedTuple):
     """One replica: where it stands (as ``policies.wayback.Stand``); why it went out; how often it came back to full
     rotation `vainly` since the last quiet time; `slow` judgements in a row, the first on a sample taken at `slow_from`;
     `slowness` its mean over `tokens`, which fade; `judged` when the newest sample that was judged was taken; since when
-    it is on `trial`; until when it was seen `idle`; `restarts` as last told; `stuck` since when."""
+    it is on `trial`; until when it was seen `idle`; `restarts` as last told; `stuck` since when; whether it went out
+    for what its `version` did."""
 
     phase: Phase = Phase.CLOSED
     since: float = 0.0
@@ -86,6 +90,16 @@ class Health(NamedTuple):
     idle: float = 0.0
     restarts: float = 0.0
     stuck: float | None = None
+    version: bool = False
+
+
+class _Judged(NamedTuple):
+    """Of one replica in rotation: why it should be out, None when it should not; how bad it looks, and whether it does
+    so now."""
+
+    why: Why | None
+    bad: float
+    soft: bool
 
 
 class Breaker:
@@ -111,6 +125,10 @@ class Breaker:
         share: float = param(
             "largest share of the fleet that is out at once; one may always be", 0.2, unit=Unit.RATIO, ge=0, lt=1
         )
+        version_share: float = param(
+            "the same where all of them run one version that is worse than the rest (`labels.version`)",
+            0.5, unit=Unit.RATIO, ge=0, lt=1,
+        )  # fmt: skip
         open_time: float = param("how long a replica is out the first time", OPEN_TIME, unit=Unit.DURATION, gt=0)
         open_max: float = param("longest time out before it is tried again", OPEN_MAX, unit=Unit.DURATION, gt=0)
         open_max_slow: float = param(
@@ -122,11 +140,12 @@ class Breaker:
     @dataclass(frozen=True, slots=True)
     class State:
         """Health by replica; what part of the judgements of replicas in rotation found one slow, over `looked` seconds
-        at most."""
+        at most; what each replica runs, as last told."""
 
         replicas: Mapping[str, Health] = field(default_factory=dict)
         rough: float = 0.0
         looked: float = 0.0
+        versions: Mapping[str, str] = field(default_factory=dict)
 
     def __init__(self, config: "Breaker.Config") -> None:
         for name in ("open_max", "open_max_slow"):
@@ -151,14 +170,19 @@ class Breaker:
             name: self._next(name, one, said[name], owners[name][1], now, long, most) for name, one in health.items()
         }
         room = most_out(len(owners), self.config.share)
-        before, health = health, self._within(health, room, now)
+        versions = _versions(view, state, owners)
+        before, health = health, self._within(health, room, now, versions)
         forced = {
             name for name, one in health.items()
             if (one is not before[name] or not room) and (owners[name][1].accepted or 0.0) < FACTOR[one.phase]
         }  # fmt: skip
         known = self._rough(state, before, serving, view.tick)
         patience = (SHORT if brief.left > 0 else 1.0) * self._patience(known.rough)
-        health, held = self._eject(health, said, room, self._overload(view, brief, serving), patience, view.tick, most)
+        judged = self._judged(health, said, patience, view.tick)
+        whole = self._condemned(view, brief, versions, judged, health, room, self._overload(view, brief, serving))
+        health, held = self._eject(
+            health, said, judged, whole, room, self._overload(view, brief, serving), view.tick, most
+        )
         out = sum(one.phase is not Phase.CLOSED for one in health.values())
         proposals = [
             _proposal(
@@ -167,14 +191,14 @@ class Breaker:
                 health[name],
                 said[name],
                 Why.EJECTION_CAP if name in forced else held.get(name),
-                {"out": float(out), "most": float(room)},
+                {"out": float(out), "most": float(room), **(whole.evidence if whole and name in whole.names else {})},
             )
             for name, (target, owner) in owners.items()
             if owner.accepted is not None
         ]
         # One that could not be read yet is seen for the first time when it can: it may be out.
         seen = {n: one for n, one in health.items() if n in state.replicas or owners[n][1].accepted is not None}
-        return tuple(proposals), replace(known, replicas=seen)
+        return tuple(proposals), replace(known, replicas=seen, versions=versions)
 
     # --- one replica -------------------------------------------------------------------------------------------------
 
@@ -277,7 +301,7 @@ class Breaker:
         cap = most if cause is Why.SLOW_REPLICA else self.config.open_max
         vainly = one.vainly + (one.phase is Phase.CLOSED and one.relapses > 0)
         out = opened(one, name, now, self.config.open_time, cap)
-        return out._replace(cause=cause, vainly=vainly, slow=0, tokens=0.0, stuck=None)
+        return out._replace(cause=cause, vainly=vainly, slow=0, tokens=0.0, stuck=None, version=one.version)
 
     def _patience(self, rough: float) -> float:
         """How many times as many judgements in a row are no chance, in a fleet whose replicas look slow that often."""
@@ -301,43 +325,74 @@ class Breaker:
         part = sum(one.slow > 0 for one in new) / len(new)
         return replace(state, rough=state.rough + spent / looked * (part - state.rough), looked=looked)
 
-    def _within(self, health: Mapping[str, Health], room: int, now: float) -> dict[str, Health]:
+    def _most(self, members: int) -> int:
+        """How many replicas of one version may be out."""
+        return math.floor(self.config.version_share * members + 1e-9)
+
+    def _within(
+        self, health: Mapping[str, Health], room: int, now: float, versions: Mapping[str, str]
+    ) -> dict[str, Health]:
         """No more out than may be, also when the fleet has shrunk: who is out longest gets its part of the traffic."""
         after = dict(health)
         out = sorted((one.since, name) for name, one in health.items() if one.phase in (Phase.OPEN, Phase.PROBE))
-        for _, name in out[: max(0, len(out) - room)]:
+        one_cause = of_one_version([name for _, name in out], health, versions, self._most(len(health)))
+        left = room
+        if len(one_cause) > room:
+            out, left = [(since, name) for since, name in out if name not in one_cause], 0
+        for _, name in out[: max(0, len(out) - left)]:
             after[name] = health[name]._replace(phase=Phase.RAMP if room else Phase.CLOSED, since=now, trial=now)
         if not room:
             after = {name: one._replace(phase=Phase.CLOSED) for name, one in after.items()}
         return after
 
+    def _judged(
+        self, health: Mapping[str, Health], said: Mapping[str, Verdict], patience: float, tick: Tick
+    ) -> "dict[str, _Judged]":
+        """What is to be said of each replica in rotation."""
+        judged = {}
+        for name, one in health.items():
+            if one.phase is Phase.CLOSED:
+                told = said[name].since(one.since)
+                soft = (told.slowness or 0.0) >= self.config.slow_ratio or told.failing(self.config.errors)
+                bad = max(told.slowness or 0.0, told.errors or 0.0)
+                judged[name] = _Judged(self._verdict(one, said[name], told, patience, tick), bad, soft)
+        return judged
+
+    def _condemned(
+        self, view: View, brief: Brief, versions: Mapping[str, str], judged: "Mapping[str, _Judged]",
+        health: Mapping[str, Health], room: int, overload: bool,
+    ) -> Condemned | None:  # fmt: skip
+        """The version that is worse than the rest, where one is."""
+        slow = {name for name, one in judged.items() if one.why in (Why.SLOW_REPLICA, Why.FAILING_REPLICA)}
+        bad = {name for name in health if name not in judged or judged[name].soft or judged[name].why is not None}
+        closed = {name: one.bad for name, one in judged.items()}
+        return condemned(
+            view, brief, versions, Looks(health, closed, slow, bad), room, self._most(len(health)), self.config.errors,
+            overload=overload,
+        )  # fmt: skip
+
     def _eject(
-        self,
-        health: Mapping[str, Health],
-        said: Mapping[str, Verdict],
-        room: int,
-        overload: bool,
-        patience: float,
-        tick: Tick,
-        most: float,
-    ) -> tuple[dict[str, Health], dict[str, Why]]:
+        self, health: Mapping[str, Health], said: Mapping[str, Verdict], judged: "Mapping[str, _Judged]",
+        whole: Condemned | None, room: int, overload: bool, tick: Tick, most: float,
+    ) -> tuple[dict[str, Health], dict[str, Why]]:  # fmt: skip
         """The health after ejections, and why some that look bad were left where they are."""
         after, held = dict(health), dict[str, Why]()
+        together = whole.names if whole is not None else ()
         bad: list[tuple[bool, float, str, Why]] = []
         looks = 0  # bad now, also where it has not lasted yet
         for name, one in health.items():
             if one.phase is not Phase.CLOSED:
                 looks += 1
                 continue
-            verdict = said[name]
-            told = verdict.since(one.since)
-            why = self._verdict(one, verdict, told, patience, tick)
-            soft = (told.slowness or 0.0) >= self.config.slow_ratio or told.failing(self.config.errors)
-            looks += soft and not verdict.stuck
-            if why is not None:
-                own = why in (Why.STUCK_REPLICA, Why.FAULTY_REPLICA, Why.RESTARTED)
-                bad.append((not own, -max(told.slowness or 0.0, told.errors or 0.0), name, why))
-        free = room - sum(one.phase is not Phase.CLOSED for one in health.values())
+            mine = judged[name]
+            looks += mine.soft and not said[name].stuck
+            if name in together:
+                why = mine.why or (Why.FAILING_REPLICA if whole and whole.fails is not None else Why.SLOW_REPLICA)
+                after[name] = self._open(name, one, why, tick.at, most)._replace(version=True)
+            elif mine.why is not None:
+                own = mine.why in (Why.STUCK_REPLICA, Why.FAULTY_REPLICA, Why.RESTARTED)
+                bad.append((not own, -mine.bad, name, mine.why))
+        free = room - sum(one.phase is not Phase.CLOSED for one in after.values())
         for of_fleet, _, name, why in sorted(bad):
             if of_fleet and (overload or looks > room):
                 held[name] = Why.FLEET_SLOW
@@ -345,7 +400,7 @@ class Breaker:
                 held[name] = Why.EJECTION_CAP
             else:
                 restarts = said[name].restarts
-                after[name] = self._open(name, health[name], why, tick.at, most)
+                after[name] = self._open(name, health[name]._replace(version=False), why, tick.at, most)
                 if restarts is not None:
                     after[name] = after[name]._replace(restarts=restarts)
                 free -= 1
@@ -360,6 +415,12 @@ class Breaker:
         depths = [view.pool.replicas[n].get(Signal.QUEUE_DEPTH).usable for n in serving if n in view.pool.replicas]
         queues = sorted(depth for depth in depths if depth is not None)
         return bool((steps and median(steps) >= OVER) or (queues and median(queues) >= 1.0))
+
+
+def _versions(view: View, state: Breaker.State, names: Collection[str]) -> Mapping[str, str]:
+    """What each replica runs; while nobody tells it, what was told last."""
+    told = view.pool.versions or state.versions
+    return {name: told[name] for name in sorted(names) if name in told}
 
 
 def _averaged(one: Health, told: Verdict, slowness: float | None, memory: float) -> Health:
@@ -400,7 +461,7 @@ def _proposal(
     elif one.phase is Phase.CLOSED:
         why = Why.WELL_AGAIN if current < value else Why.STEADY
     elif one.phase is Phase.OPEN:
-        why = one.cause
+        why = Why.WORSE_VERSION if one.version else one.cause
     else:
         why = Why.RESTARTED if one.cause is Why.RESTARTED else Why.PROBE
     return Proposal(target, Ask.SET, value, "breaker", why, evidence)

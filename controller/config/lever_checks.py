@@ -280,6 +280,7 @@ def _means_nothing(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Fi
         ("receivers", (Lever.DOWNGRADE,), bool(settings.receivers)),
         ("setpoints", (Lever.ADMISSION,), settings.setpoints != SETPOINTS),
         ("group", tuple(sorted(PER_REPLICA)), settings.group != DEFAULTS[lever].group),
+        ("version_group", (Lever.BREAKER,), settings.version_group != 0.5),
         ("by", (Lever.WEIGHT,), settings.by != "replica"),
         ("drain", (Lever.REPLICAS,), settings.drain > 0),
         ("expiry", tuple(one for one in Lever if one is not Lever.REPLICAS), settings.expiry > 0),

@@ -266,6 +266,9 @@ class LeverConfig(Model):
     group: Annotated[Share, ByLever()] = Field(
         0.2, description="weight, breaker: largest part of the replicas that may be held back at once"
     )
+    version_group: Share = Field(
+        0.5, description="breaker: the same where all of them run one version, as `labels.version` tells"
+    )
     by: Literal["replica", "zone"] = Field(
         "replica", description="weight: whether each replica has a weight, or each value of `labels.zone`"
     )

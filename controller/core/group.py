@@ -4,10 +4,14 @@ A replica counts as out below half of its factor. However bad all look, no more 
 never the last one: what is bad everywhere is overload, and taking replicas out makes it worse. The cap is that of the
 fleet that is left: where it shrinks below what is out already, the best of those is let back on its ramp. A person may
 take out more than the cap, but not the last one.
+
+A bad rollout is one cause, of however many replicas: where a label tells what each runs, those of one version may all
+be out while they are no more than a share of the fleet of their own. Nobody else is then.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 
 from controller.core.model import Decision, Lever, Mode, Step, Target
 from controller.core.relief import OUT
@@ -15,6 +19,7 @@ from controller.core.rules import PER_REPLICA, LeverRules
 from controller.core.why import Why
 
 RAMP = 0.25  # factor from which a replica is on its way back, and no longer out
+NOBODY: Mapping[str, str] = {}
 _SOME = 1e-9  # the least factor that is one
 
 
@@ -25,12 +30,30 @@ def most_out(members: int, share: float) -> int:
     return min(members - 1, max(1, math.floor(share * members + 1e-9)))
 
 
+def of_one_version(
+    out: Iterable[str], members: Collection[str], versions: Mapping[str, str], most: int
+) -> frozenset[str]:
+    """Of those that are out, the ones of the version that most of them run; only of versions of at most `most` members
+    and not all. Empty where nobody tells versions."""
+    if not versions:
+        return frozenset()
+    many = Counter(versions.get(name, "") for name in members)
+    found: dict[str, list[str]] = {}
+    for name in out:
+        version = versions.get(name, "")
+        if version and many[version] <= min(most, len(members) - 1):
+            found.setdefault(version, []).append(name)
+    return frozenset(max(sorted(found.items()), key=lambda one: len(one[1]))[1]) if found else frozenset()
+
+
 def keep_in(
-    decisions: Mapping[Target, Decision], rules: LeverRules, staying: float | None = None
-) -> dict[Target, Decision]:
+    decisions: Mapping[Target, Decision], rules: LeverRules, staying: float | None = None,
+    versions: Mapping[str, str] = NOBODY,
+) -> dict[Target, Decision]:  # fmt: skip
     """The decisions on one lever of one pool, with no more members out than may be. Those that are out already count
     first; of the others the lowest wish is granted first. `staying` is how many replicas there will be after this tick,
-    where that is fewer than are seen: who leaves is known to nobody yet."""
+    where that is fewer than are seen: who leaves is known to nobody yet. `versions` is what each replica runs, where
+    that is told."""
     if rules.lever not in PER_REPLICA or rules.mode is Mode.OFF:
         return dict(decisions)
     members = len(decisions) if staying is None else min(len(decisions), max(1, math.floor(staying)))
@@ -38,11 +61,20 @@ def keep_in(
     out = [d for d in decisions.values() if d.final is not None and d.final < OUT and d.why is not Why.LEAVES]
     if len(out) <= room:
         return dict(decisions)
-    detail = f"at most {room} of {members} out"
-    ranked = sorted(out, key=lambda d: (not _was_out(d), d.final or 0.0, d.target))
-    held = {d.target for d in ranked[room:] if not _was_out(d)}
-    kept = {t: _in_rotation(d, detail) if t in held else d for t, d in decisions.items()}
-    return kept if rules.lever is not Lever.BREAKER else _back(kept, rules, room, detail)
+    names, most = {t.member for t in decisions}, math.floor(rules.version_group * members + 1e-9)
+    one = of_one_version([d.target.member for d in out], names, versions, most)
+    if most and not versions:  # nobody tells them now: who was out is not let back for that
+        one = frozenset([d.target.member for d in out if _was_out(d)][:most])
+    free = one if len(one) > room else frozenset()
+    detail = f"at most {room} of {members} out" if not free else f"{len(free)} of one version out, and nobody else"
+    others = {t: d for t, d in decisions.items() if t.member not in free}
+    left = room if not free else 0
+    ranked = sorted([d for d in out if d.target in others], key=lambda d: (not _was_out(d), d.final or 0.0, d.target))
+    held = {d.target for d in ranked[left:] if not _was_out(d)}
+    kept = {t: _in_rotation(d, detail) if t in held else d for t, d in others.items()}
+    if rules.lever is Lever.BREAKER:
+        kept = _back(kept, rules, left, detail, last=not room)
+    return {t: kept.get(t, d) for t, d in decisions.items()}
 
 
 def one_in(decisions: Mapping[Target, Decision], rules: LeverRules) -> dict[Target, Decision]:
@@ -63,14 +95,17 @@ def one_in(decisions: Mapping[Target, Decision], rules: LeverRules) -> dict[Targ
     return {t: _raised(d, 1.0, "the last one in rotation") if d is best else d for t, d in decisions.items()}
 
 
-def _back(decisions: dict[Target, Decision], rules: LeverRules, room: int, detail: str) -> dict[Target, Decision]:
-    """Of those that are out and were before, as many as are beyond the cap on their ramp, the best first."""
+def _back(
+    decisions: dict[Target, Decision], rules: LeverRules, room: int, detail: str, *, last: bool
+) -> dict[Target, Decision]:
+    """Of those that are out and were before, as many as are beyond the cap on their ramp, the best first; in full where
+    it is the `last` that there is."""
     quantum = rules.limits.quantum
     ramp = math.ceil(RAMP / quantum - 1e-9) * quantum if quantum > 0 else RAMP
     out = [d for d in decisions.values() if d.final is not None and d.final < RAMP and d.why is not Why.PIN]
     mine = _best([d for d in out if not d.blocked])
     back = {d.target for d in mine[: max(0, len(out) - room)]}
-    value = ramp if room else 1.0
+    value = 1.0 if last else ramp
     return {t: _raised(d, value, detail) if t in back else d for t, d in decisions.items()}
 
 

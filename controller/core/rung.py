@@ -115,7 +115,7 @@ class Rung:
             made[target], states[target] = self._one(target, owner, wanted.get(target, ()), before)
         lever, now = self.lever, self.snapshot.tick.at
         if lever.lever in PER_REPLICA:
-            kept = group.keep_in(made, lever, staying)
+            kept = group.keep_in(made, lever, staying, self.common.pool.versions if self.common.pool else {})
             kept = group.one_in({target: bound(decision, lever) for target, decision in kept.items()}, lever)
             made = {target: finish(decision, lever, now) for target, decision in kept.items()}
         if not self.seen.effect.counts(lever.lever, now):

@@ -33,6 +33,7 @@ class Why(StrEnum):
     STAYS = "stays"
     SLOW_REPLICA = "slow_replica"
     FAILING_REPLICA = "failing_replica"
+    WORSE_VERSION = "worse_version"
     STUCK_REPLICA = "stuck_replica"
     FAULTY_REPLICA = "faulty_replica"
     RESTARTED = "restarted"
@@ -121,6 +122,7 @@ SENTENCE: dict[Why, str] = {
     Why.STAYS: "this replica stays after all, so it gets its traffic back",
     Why.SLOW_REPLICA: "this replica is much slower than its peers at a like batch",
     Why.FAILING_REPLICA: "this replica fails far more of its requests than the others",
+    Why.WORSE_VERSION: "this replica runs a version that fails or lags where the others do not",
     Why.STUCK_REPLICA: "this replica holds work and produces nothing",
     Why.FAULTY_REPLICA: "the GPU of this replica told a fault",
     Why.RESTARTED: "this replica was restarted, so it proves itself on little traffic first",

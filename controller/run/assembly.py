@@ -258,6 +258,7 @@ def _lever_rules(lever: Lever, settings: LeverConfig, pool: PoolConfig, plugin: 
         members=members(lever, settings, pool),
         expiry=settings.expiry,
         group=settings.group,
+        version_group=settings.version_group if lever is Lever.BREAKER and pool.labels.version else 0.0,
         unwoken=lever is Lever.REPLICAS and settings.min < 1 and not wakes(pool),
         own=OWN if lever is Lever.ADMISSION else {},
         drain=settings.drain,

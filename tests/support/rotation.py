@@ -82,6 +82,7 @@ class Rotation:
     unread: frozenset[str] = frozenset()  # whose target cannot be read
     roles: Mapping[str, str] = field(default_factory=dict)
     zones: Mapping[str, str] = field(default_factory=dict)  # where there are any, they are what is moved
+    versions: Mapping[str, str] = field(default_factory=dict)
     started: Mapping[str, float] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
     now: float = BEGIN
@@ -97,6 +98,7 @@ class Rotation:
             replicas={name: one.scope(self.step) for name, one in seen.items()},
             roles=self.roles,
             zones=self.zones,
+            versions=self.versions,
             started=self.started,
         )
         targets = {
