@@ -102,12 +102,17 @@ def hold(
     return out, after
 
 
+def asked(decision: Decision) -> bool:
+    """Whether a weight is what it is because of a drain, or on its way back from one."""
+    return decision.why is Why.LEAVES or any(step.by == BY for step in decision.steps)
+
+
 def _owed(held: Drain, weights: Mapping[str, Decision]) -> dict[str, float]:
     """Weights that were taken and are still to be given back: a law that sets one takes it over."""
     return {
         name: value for name, value in held.taken.items()
         if (now := weights.get(name)) is not None and (
-            name in held.idle or now.blocked or now.current is None or any(step.by == BY for step in now.steps)
+            name in held.idle or now.blocked or now.current is None or asked(now)
         )
     }  # fmt: skip
 

@@ -216,8 +216,8 @@ def bound(decision: Decision, lever: LeverRules) -> Decision:
     """Hard bounds and quantum. A target that is off, unreadable or blocked is left as it is."""
     if decision.current is None or decision.final is None or decision.blocked or lever.mode is Mode.OFF:
         return decision
-    if decision.why is Why.LEAVES and decision.final == 0:
-        return decision  # the least of a weight is for those that stay
+    if decision.final == 0 and drain.asked(decision):
+        return decision  # the least of a weight is for those that take part
     if lever.own:
         lever = lever.of_member(decision.target.member)
     final, why, steps = _bounded(lever, decision.current, decision.final, decision.why, decision.steps)

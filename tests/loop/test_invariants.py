@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.levers import INTERVAL, SMALL, Controller, Fleet, Size, broken, config
-from controller.core import group
+from controller.core import drain, group
 from controller.core.model import Decision, Lever, Plan, PoolReadings, Snapshot
 from controller.core.reading import Reading, State
 from controller.core.rules import PER_REPLICA, RELAX_DOWN, FleetRules
@@ -32,11 +32,13 @@ SILENT = {
 
 @dataclass(frozen=True)
 class Life:
-    """What a fleet lives through: by tick the fault of each pool, "" for none, and how busy it is."""
+    """What a fleet lives through: by tick the fault of each pool, "" for none, and how busy it is; whether replicas
+    drain before they go, and for how many seconds."""
 
     seed: int
     busy: float
     faults: tuple[str, ...]
+    drain: float = 0.0
 
 
 lives = st.builds(
@@ -44,6 +46,7 @@ lives = st.builds(
     st.integers(0, 10_000),
     st.sampled_from([0.1, 0.6, 0.95, 1.4, 3.0]),
     st.lists(st.sampled_from(["", "", "", "gone", *SILENT]), min_size=6, max_size=14).map(tuple),
+    st.sampled_from([0.0, 45.0, 600.0]),
 )
 
 
@@ -59,9 +62,21 @@ def damaged(snapshot: Snapshot, fault: str) -> Snapshot:
     return replace(snapshot, pools=pools)
 
 
+def draining(rules: FleetRules, seconds: float) -> FleetRules:
+    """The rules with a drain of the replicas of every pool."""
+    pools = tuple(
+        replace(pool, levers=tuple(
+            replace(one, drain=seconds) if one.lever is Lever.REPLICAS else one for one in pool.levers
+        ))
+        for pool in rules.pools
+    )  # fmt: skip
+    return replace(rules, pools=pools)
+
+
 def live(life: Life) -> list[tuple[Snapshot, Plan, str]]:
     """Every tick of a life: what was seen, what was decided, and the fault of that tick."""
     fleet, controller = Fleet(SIZE, CONFIG, seed=life.seed, busy=life.busy), Controller(CONFIG)
+    controller.rules = draining(controller.rules, life.drain)
     out = []
     back: dict[str, float] = {}
     for fault in life.faults:
@@ -99,6 +114,8 @@ def test_1_every_final_value_is_within_its_bounds_and_on_its_quantum(life: Life)
         for d in plan.decisions:
             limits = LEVERS[d.target.pool, d.target.lever].limits
             assert d.final is not None
+            if d.final == 0 and d.target.lever is Lever.WEIGHT and drain.asked(d):
+                continue  # who leaves takes part in nothing
             assert limits.min <= d.final <= limits.max
             steps = d.final / limits.quantum
             assert d.final in (limits.min, limits.max) or math.isclose(steps, round(steps), abs_tol=1e-6)
@@ -196,6 +213,9 @@ def test_a_fleet_that_is_short_moves_several_levers_and_one_at_rest_moves_none_b
     short = live(Life(7, 3.0, ("",) * 12))
     moved = {d.target.lever for _, plan, _ in short for d in plan.decisions if d.changed}
     assert {Lever.REPLICAS, Lever.TENANT_CAP, Lever.ADMISSION, Lever.DOWNGRADE} <= moved
+
+    leaving = [d for _, plan, _ in live(Life(7, 0.3, ("",) * 12, 45.0)) for d in plan.decisions if drain.asked(d)]
+    assert {d.final for d in leaving} >= {0.0}
 
     calm = live(Life(7, 0.3, ("",) * 12))
     moved = {d.target.lever for _, plan, _ in calm for d in plan.decisions if d.changed}
