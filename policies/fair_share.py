@@ -179,7 +179,7 @@ class FairShare:
         """SET while demand by tenant, cost and capacity are known; AT_MOST the current cap otherwise."""
         unit = _number(view.estimate.unit_tokens)
         owners = {t.member: (t, o) for t, o in sorted(view.targets.items())}
-        told = {name: d for name, d in brief.balance.by_flow.items() if name in owners and _number(d, 0.0) is not None}
+        told = {name: d for name, d in brief.balance.by_flow.items() if name in owners and 0.0 <= d < math.inf}
         carried = _number(brief.balance.carried)
         if not unit or not carried or not told or _number(brief.left, 0.0) is None:
             quiet = [
@@ -386,7 +386,7 @@ def _busy(demands: Mapping[str, float], owners: Mapping[str, tuple[Target, Targe
 
 def _number(value: float | None, least: float = 0.0) -> float | None:
     """The value where it is a number at least `least`."""
-    return value if value is not None and math.isfinite(value) and value >= least else None
+    return value if value is not None and least <= value < math.inf else None
 
 
 def _up(value: float, limits: Limits) -> float:

@@ -53,4 +53,8 @@ def observe(state: GuardState, rules: LeverRules, target: TargetState, at: float
 
 def since(pairs: Pairs, start: float) -> Pairs:
     """Those that are no older than `start`. They lie in the order of time."""
+    if not pairs or pairs[-1][0] < start:
+        return ()
+    if pairs[0][0] >= start:
+        return pairs
     return pairs[bisect_left(pairs, (start,)) :]

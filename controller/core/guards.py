@@ -31,11 +31,11 @@ def run(
     the wish after the doubts about it and before its timing, which is what stabilising remembers."""
     if wish == case.current:
         return wish, (), wish  # no guard has anything to say about what stays; most targets of most ticks do
-    value, steps = wish, []
+    value, steps, relaxing = wish, [], case.relaxing(wish)
     # A doubt holds for its moment. What stabilising remembers is what would have been safe: else a request that waits
     # at one scrape in a hundred would keep a large pool up all night.
-    sought = consolidation(case, wish)[0] if case.relaxing(wish) else wish
-    for guard in _which(case, wish, undo=undo):
+    sought = consolidation(case, wish)[0] if relaxing else wish
+    for guard in _which(case, relaxing=relaxing, undo=undo):
         after, why, detail = guard(case, value)
         if after != value:
             steps.append(Step(by, value, after, why, detail))
@@ -45,9 +45,9 @@ def run(
     return value, tuple(steps), sought
 
 
-def _which(case: Case, wish: float, *, undo: bool) -> tuple[Guard, ...]:
+def _which(case: Case, *, relaxing: bool, undo: bool) -> tuple[Guard, ...]:
     """Who is asked. What was judged on a window of evidence does not wait for one more."""
-    if not case.relaxing(wish):
+    if not relaxing:
         return _PACE
     if undo:
         return _UNDO
