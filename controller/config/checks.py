@@ -4,6 +4,7 @@ follows from a mistake in one of them."""
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from controller.config.actuator_checks import able, consenting, contested
+from controller.config.budget_checks import check_budgets
 from controller.config.errors import Finding, Path, dotted
 from controller.config.gateway_checks import check_gateway, shared_gateways
 from controller.config.joint_checks import check_joint
@@ -13,6 +14,7 @@ from controller.config.needs import gateway_of
 from controller.config.reach_checks import check_reach
 from controller.config.report import nearest
 from controller.config.resource_checks import check_resources
+from controller.config.sense_checks import check_sense
 from controller.config.steering import steering
 from controller.config.units import format_duration, format_size
 from controller.config.zero_checks import check_zero
@@ -38,9 +40,10 @@ def check(config: GovernorConfig, engines: Callable[[], Iterable[str]]) -> Itera
     yield from check_resources(config)
     yield from _listed(config)
     yield from _twins(config)
-    yield from _budgets(config)
+    yield from check_budgets(config)
     yield from check_joint(config)
     yield from check_reach(config)
+    yield from check_sense(config)
 
 
 def without_actuator(config: GovernorConfig) -> tuple[Finding, ...]:
@@ -244,32 +247,3 @@ def _listed(config: GovernorConfig) -> Iterator[Finding]:
             what = "page of the gateway" if name in gateways else "replica"
             pool = name.partition("@")[0]
             yield Finding(at, f"lists no {what} of pool {pool}", f"add {name}: [http://host:8000/metrics]")
-
-
-def _budgets(config: GovernorConfig) -> Iterator[Finding]:
-    for name, budget in config.budgets.items():
-        at: Path = ("budgets", name)
-        members = tuple(config.pools) if budget.pools == "all" else budget.pools
-        for index, member in enumerate(members):
-            if member not in config.pools:
-                yield Finding(
-                    (*at, "pools", index),
-                    f"there is no pool {member!r}",
-                    nearest(member, config.pools),
-                    (("pools", member),),
-                )
-            elif member in members[:index]:
-                yield Finding((*at, "pools", index), f"{member!r} is listed twice", "remove one")
-        least, parts = 0, []
-        for member in dict.fromkeys(members):
-            pool = config.pools.get(member)
-            lever = pool.levers.get(Lever.REPLICAS) if pool else None
-            if pool and lever:
-                least += int(lever.min) * pool.gpus_per_replica
-                parts.append(f"{member} {int(lever.min)} x {pool.gpus_per_replica}")
-        if least > budget.max:
-            yield Finding(
-                (*at, "max"),
-                f"the minima need {least} GPUs ({', '.join(parts)}), the budget is {budget.max}",
-                "lower the minima or raise the budget",
-            )

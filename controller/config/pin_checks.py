@@ -45,3 +45,13 @@ def pins_together(config: GovernorConfig, now: datetime) -> Iterator[Finding]:
             f"with the other pools this takes {words}",
             "budgets hold for pins too, so not all of this will stand; lower a pin or raise the budget",
         )
+    for name, pair in config.pairs.items():
+        if pair.prefill in pinned and pair.decode in pinned and pinned[pair.decode] > 0:
+            ratio = pinned[pair.prefill] / pinned[pair.decode]
+            if not pair.ratio[0] - 1e-9 <= ratio <= pair.ratio[1] + 1e-9:
+                yield Finding(
+                    ("pools", pair.decode, "levers", Lever.REPLICAS.value, "pin", "value"),
+                    f"with {pinned[pair.prefill]:g} replicas pinned in {pair.prefill} the ratio of the pair {name} is "
+                    f"{ratio:.3g}, and {pair.ratio[0]:g} to {pair.ratio[1]:g} is meant",
+                    "pins win over the ratio; pin both by it",
+                )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from controller.config.errors import Finding, Path
 from controller.config.models import GovernorConfig, LeverConfig, PairConfig
 from controller.config.pin_checks import pins_together
+from controller.config.sense_checks import doubtful
 from controller.core.model import Lever, Mode
 
 _PROBE = 0.05  # factor with which a breaker tries a replica that is out
@@ -35,7 +36,7 @@ def check_reach(config: GovernorConfig) -> Iterator[Finding]:
 
 def hints(config: GovernorConfig, now: datetime) -> tuple[Finding, ...]:
     """What is no mistake and hardly meant."""
-    return (*_over(config, now), *pins_together(config, now), *_never_out(config), *_ladders(config))
+    return (*_over(config, now), *pins_together(config, now), *_never_out(config), *_ladders(config), *doubtful(config))
 
 
 def _over(config: GovernorConfig, now: datetime) -> Iterator[Finding]:
@@ -119,7 +120,9 @@ def _paired(config: GovernorConfig, name: str, pair: PairConfig) -> Iterator[Fin
         return
     low, high = int(max(1.0, other.min)), int(other.max)
     # Where the pool may be that large every ratio has a size.
-    if any(_fits(size, one, least, most) for size in range(low, min(high, low + _MOST) + 1)):
+    fitting = next((size for size in range(low, min(high, low + _MOST) + 1) if _fits(size, one, least, most)), None)
+    if fitting is not None:
+        yield from _afforded(config, name, pair, max(math.ceil(least * fitting - 1e-9), int(one.min)), fitting)
         return
     bounds = tuple(
         ("pools", pool, "levers", Lever.REPLICAS.value, key)
@@ -133,6 +136,23 @@ def _paired(config: GovernorConfig, name: str, pair: PairConfig) -> Iterator[Fin
         "change the bounds of the two pools or the ratio",
         bounds,
     )
+
+
+def _afforded(config: GovernorConfig, name: str, pair: PairConfig, prefill: int, decode: int) -> Iterator[Finding]:
+    """The smallest pair that the bounds and the ratio allow, against each budget that both pools share."""
+    asked = sum(
+        count * config.pools[pool].gpus_per_replica for pool, count in ((pair.prefill, prefill), (pair.decode, decode))
+    )
+    for title, budget in config.budgets.items():
+        shared = budget.pools == "all" or {pair.prefill, pair.decode} <= set(budget.pools)
+        if shared and asked > budget.max:
+            yield Finding(
+                ("pairs", name, "ratio"),
+                f"the smallest pair, {prefill} prefill and {decode} decode replicas, takes {asked} GPUs, and the "
+                f"budget {title} allows {budget.max}",
+                "raise the budget, lower the minima or change the ratio",
+                (("budgets", title), *(("pools", pool) for pool in (pair.prefill, pair.decode))),
+            )
 
 
 def _fits(decode: int, prefill: LeverConfig, least: float, most: float) -> bool:
