@@ -55,7 +55,7 @@ _TELLING: dict[Why, tuple[str, ...]] = {
     Why.TRIM: ("trim", "need", "serving"),
     Why.WORK_WAITING: ("waiting",),
     Why.STANDING_CAP: ("demand", "p99", "spare", "guarantee"),
-    Why.FAIR_SHARE: ("demand", "level", "guarantee", "trim"),
+    Why.FAIR_SHARE: ("demand", "floods", "level", "guarantee", "trim"),
     Why.GUARANTEE_INFEASIBLE: ("guarantee", "demand"),
     Why.OPERATING_POINT: ("unit_sequences", "aim", "trim"),
     Why.PROMPT_FITS: ("kv_tokens", "cut"),

@@ -52,6 +52,7 @@ class Downgrade:
 
     levers = (Lever.DOWNGRADE,)
     reads = READS
+    absolute = True
 
     @dataclass(frozen=True, slots=True)
     class Config:

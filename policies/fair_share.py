@@ -20,6 +20,11 @@ when those who ask for them are promised more than there is. Demand without a te
 1, and nobody can cap it. No cap is below a small part of the pool, by weight or as one of so many, whichever is more: a
 starved tenant would be worse than an overload by as little. Where guarantees are cut, that part is taken off first.
 
+Where a rung below can send work elsewhere (``Brief.below``), caps cut in two steps. First who floods
+(``policies.flood``), as if there were none: it is refused rather than all others downgraded. Then the rest, of all,
+only as far as it is more than fits below: a smaller answer is better than none. Who floods by a half is cut half of
+the way.
+
 Where classes are told apart, a gate refuses those that may be shed first, and caps leave that to it
 (``policies.shield``): the level is that of the demand that may not be shed and of what was promised. Who asks for no
 more than it may count on is shielded. While nobody is, caps let through ``over`` more than what is carried: they are
@@ -50,6 +55,7 @@ from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.tenancy import TenantRules
 from controller.core.why import Why
+from policies.flood import floods
 from policies.maxmin import Flow, used, water_level
 from policies.shield import NOBODY, broken, counted_on, floor_of, part_of, sheddable, shielded, weight_of
 
@@ -57,6 +63,7 @@ QUANTILE = 0.99
 GAP = 120.0  # seconds; of a longer silence nobody knows what was used
 PASSING = 0.5  # share of the tightest promised wait that counts as the target of the queue's delay
 UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
+HABIT = 300.0  # seconds after which what a tenant takes counts as usual
 USED = 0.8  # share of a cap above which it is used
 TINY = 1e-6  # replica-equivalents; less is not short but rounded
 
@@ -71,20 +78,28 @@ class Use(NamedTuple):
 _UNSEEN = Use(0.0)
 
 
+class Water(NamedTuple):
+    """How a shortfall is divided: factor on guarantees, and water level in tokens/s; only one of them limits."""
+
+    cut: float = 1.0
+    level: float = math.inf
+
+
 @dataclass(frozen=True, slots=True)
 class _Case:
     """What one tick comes down to. Numbers in tokens/s; `short` that relief is wanted, `sure` that the numbers may
-    justify relaxing, `level` the water level, infinite without a shortfall, `cut` the factor on guarantees; `growth`
-    the factor by which demand is expected to grow, as far as there is room, and `unclaimed` what is spare beyond;
-    `doubted` tenants whose own reading is no evidence."""
+    justify relaxing; `water` the level for all, `strict` the one for who `floods`, and how much; `growth` the factor by
+    which demand is expected to grow, as far as there is room, and `unclaimed` what is spare beyond; `doubted` tenants
+    whose own reading is no evidence."""
 
     demands: Mapping[str, float]
     supply: float
     spare: float
     short: bool
     sure: bool
-    level: float
-    cut: float
+    water: Water
+    strict: Water
+    floods: Mapping[str, float]
     weights: float
     growth: float
     unclaimed: float
@@ -147,6 +162,12 @@ class FairShare:
             unit=Unit.RATIO,
             ge=0,
             le=1,
+        )
+        flood: float = param(
+            "demand over what is usual, in multiples of the others', from which a tenant is cut before a downgrade "
+            "further down the ladder is asked; half way there it begins",
+            2.0,
+            gt=1,
         )
         delay: float = param(
             "queue delay to hold; 0 takes half of the tightest TTFT or queue time", 0.0, unit=Unit.DURATION, ge=0
@@ -219,7 +240,7 @@ class FairShare:
         other = max(0.0, (total or 0.0) * unit - asked)
         weights = math.fsum(weight_of(view.tenants.get(t.member, NOBODY)) for t in view.targets)
         least = self.config.least * supply
-        level, cut = math.inf, 1.0
+        water, strict, flooding = Water(), Water(), dict[str, float]()
         if brief.left > TINY:
             # The pool's own level is trimmed by what is measured. By the model no more is relieved than is left; a
             # shielded tenant that is refused is proof that the model is wrong.
@@ -230,12 +251,19 @@ class FairShare:
             firm = 1.0 - (sheddable(view, brief) if self._gated(view) else 0.0)
             over = 1.0 + self.config.over if firm < 1.0 and not shielding else 1.0
             flows = {name: max(firm * d, min(d, owed[name])) for name, d in demands.items()}
-            by_pool = _level(view, flows, floors, supply * over, other * firm)
-            by_left = _level(view, flows, floors, max(0.0, asked - brief.left * unit) * over, 0.0)
-            cut, level = max((by_pool[0], by_pool[1] * state.trim), by_left)
-            if cut < 1.0:  # what is cut is no promise any more that a queue must be kept up for
-                cut *= min(state.trim, 1.0)
-            level *= state.press if shielding else 1.0
+            trims, still = (state.trim, state.press if shielding else 1.0), dict(flows)
+            fits, below = asked - brief.left * unit, (_number(brief.below) or 0.0) * unit
+            if below > 0:
+                # All that is left, and no less for a model that says more is carried: the rest would go elsewhere.
+                strict = _water(view, flows, flows, floors, fits * over, 0.0, fits * over, trims)
+                usual = {name: self._usual(view, name, state, weights, supply) for name in demands}
+                flooding = floods(demands, usual, self.config.flood)
+                for name, d in demands.items():
+                    rules = view.tenants.get(name, NOBODY)
+                    fair = _fair(rules, weight_of(rules), d, strict, floors[name])
+                    still[name] = min(flows[name], d - flooding[name] * max(0.0, d - fair))
+            most, whole = (supply + below) * over, (fits + below) * over
+            water = _water(view, flows, still, floors, most, other * firm, whole, trims)
         now = max((total or 0.0) * unit, asked)
         coming = min(max(now, (_number(brief.balance.ahead, 0.0) or 0.0) * unit), max(now, supply))
         free = not late and total is not None
@@ -246,8 +274,9 @@ class FairShare:
             unclaimed=max(0.0, supply - coming) if free else 0.0,
             short=brief.left > TINY,
             sure=view.estimate.trusted and total is not None,
-            level=level,
-            cut=cut,
+            water=water,
+            strict=strict,
+            floods=flooding,
             weights=weights,
             growth=coming / now if free and now > 0 else 1.0,
             doubted=doubted,
@@ -270,21 +299,24 @@ class FairShare:
         floor = floor_of(weight, case.weights, len(view.targets), self.config.least * case.supply)
         standing = self._standing(rules, use, demand, current, weighted, floor, case)
         wish, why = standing, Why.STANDING_CAP if standing >= rules.guarantee else Why.GUARANTEE_INFEASIBLE
-        # Who asks for less than is left of its guarantee makes nothing infeasible, and its next minute may be above.
-        promised = rules.guarantee * (case.cut if demand > rules.guarantee * case.cut else 1.0)
-        own = max(promised, floor)
-        part = weight * case.level
-        fair = max(own, part + max(0.0, part - demand))
+        flood, water, fair = case.floods.get(name, 0.0), case.water, _fair(rules, weight, demand, case.water, floor)
+        if flood > 0.0:
+            strict = _fair(rules, weight, demand, case.strict, floor)
+            part = strict + (1.0 - flood) * max(0.0, demand - strict)
+            if part < fair:
+                water, fair = case.strict, part
         if fair < standing:
             wish, why = fair, Why.FAIR_SHARE
-            if case.cut < 1.0 and wish < rules.guarantee:
+            if water.cut < 1.0 and wish < rules.guarantee:
                 why = Why.GUARANTEE_INFEASIBLE
         wish = _up(min(wish, limits.max), limits)
         if wish == current:
             why = why if case.short else Why.STEADY
         evidence = {"demand": demand, "p99": use.p99, "guarantee": rules.guarantee, "spare": case.spare}
-        if math.isfinite(case.level):
-            evidence |= {"level": case.level, "trim": state.trim}
+        if math.isfinite(water.level):
+            evidence |= {"level": water.level, "trim": state.trim}
+        if flood > 0.0:
+            evidence["floods"] = flood
         # Half a picture may tighten under a shortfall; without one it proves nothing.
         doubtful = not case.sure or name in case.doubted
         if doubtful and (wish >= current or not case.short):
@@ -303,6 +335,15 @@ class FairShare:
         if abs(cap - current) <= config.hysteresis * current and current >= max(promised, demand):
             return current
         return cap
+
+    def _usual(
+        self, view: View, name: str, state: "FairShare.State", weights: float, supply: float
+    ) -> float:  # fmt: skip
+        """What a tenant was promised or usually takes. Who is new takes nothing usually that is beyond its part: its
+        first minute may be the flood."""
+        rules, use = view.tenants.get(name, NOBODY), state.uses.get(name, _UNSEEN)
+        own = use.p99 if use.seen >= HABIT else min(use.p99, part_of(weight_of(rules), weights, supply))
+        return max(rules.guarantee, own)
 
     # --- what is learned ---------------------------------------------------------------------------------------------
 
@@ -360,6 +401,29 @@ class FairShare:
             press = min(1.0, press + step)
         trim = min(max(trim, 1.0 - config.trim), 1.0 + config.trim)
         return state._replace(trim=trim, cut_at=cut_at, press=press)
+
+
+def _fair(rules: TenantRules, weight: float, demand: float, water: Water, floor: float) -> float:
+    """The cap of a tenant under a shortfall. Who asks for less than is left of its guarantee makes nothing infeasible,
+    and its next minute may be above."""
+    promised = rules.guarantee * (water.cut if demand > rules.guarantee * water.cut else 1.0)
+    part = weight * water.level
+    return max(promised, floor, part + max(0.0, part - demand))
+
+
+def _water(
+    view: View, flows: Mapping[str, float], still: Mapping[str, float], floors: Mapping[str, float], supply: float,
+    other: float, fits: float, trims: tuple[float, float],
+) -> Water:  # fmt: skip
+    """The level that the pool has, trimmed by what is measured, and no less than that at which what is `still` there
+    of the flows `fits`."""
+    trim, press = trims
+    by_pool = _level(view, flows, floors, supply, other)
+    by_left = _level(view, still, floors, max(0.0, fits), 0.0)
+    cut, level = max((by_pool[0], by_pool[1] * trim), by_left)
+    if cut < 1.0:  # what is cut is no promise any more that a queue must be kept up for
+        cut *= min(trim, 1.0)
+    return Water(cut, level * press)
 
 
 def _level(

@@ -70,6 +70,18 @@ def _ladders(config: GovernorConfig) -> Iterator[Finding]:
                 "nothing is left to downgrade",
                 "write downgrade before admission, unless you mean it",
             )
+        caps, sends = (pool.levers.get(one) for one in (Lever.TENANT_CAP, Lever.DOWNGRADE))
+        if caps is None or sends is None or Mode.OFF in (caps.mode, sends.mode):
+            continue
+        own = (caps.policy.kind, sends.policy.kind) == ("fair_share", "downgrade")  # others do not look at each other
+        if own and order.index(Lever.DOWNGRADE) < order.index(Lever.TENANT_CAP):
+            yield Finding(
+                ("pools", name, "levers"),
+                "downgrade stands before tenant_cap, so one tenant's flood sends whoever consents to the smaller model "
+                "before it is capped",
+                "write tenant_cap before downgrade, unless you mean it: caps leave the downgrade what it can take of a "
+                "crowd",
+            )
 
 
 def _warm(at: Path, settings: LeverConfig) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller.core import drain, guards, hindsight, joint, relief
+from controller.core.below import after, rest, sendable
 from controller.core.case import Case
 from controller.core.drain import Drain
 from controller.core.fleet import RELIEVING, FleetHold, budgets, hold_releases, share
@@ -92,8 +93,12 @@ class _Turn:
             targets = self._members.get((pool.pool, lever.lever)) or pool.of_lever(lever.lever)
             out = self._out(pool) if lever.lever is Lever.REPLICAS else 0
             held = self._before.drains.get(pool.pool) if lever.lever is Lever.WEIGHT else None
-            rung = Rung(pool, lever, targets, snapshot, estimate, balance, seen, self._ledger_ok, out, held)
-            made = self._step(rung, left, wanted)
+            # A share is one of what comes to it: who is capped is not there to be sent.
+            there = here.of(balance) if lever.lever is Lever.DOWNGRADE else balance
+            rung = Rung(pool, lever, targets, snapshot, estimate, there, seen, self._ledger_ok, out, held)
+            further = lever.lever is Lever.TENANT_CAP and left > 0
+            below = self._below(pool, estimate, balance, here, seen) if further else 0.0
+            made = self._step(rung, left, wanted, below)
             net = 0.0
             if lever.lever in RELIEVING:
                 values = {t.member: value for t, d in made.items() if (value := stands(d)) is not None}
@@ -101,11 +106,21 @@ class _Turn:
                 self._note_release(pool, lever, made, values, estimate, balance)
             if seen.effect.counts(lever.lever, now):
                 taken.append((lever.lever, min(left, net)))
-                left = max(0.0, left - net)
+                left = rest(left, net, lever, estimate)
             if lever.lever is Lever.DOWNGRADE:
-                self._known.charge(pool, {t.member: d for t, d in made.items() if moves(d)}, balance)
+                self._known.charge(pool, {t.member: d for t, d in made.items() if moves(d)}, there)
         until = now + estimate.horizon if balance.arriving > 0 else None
         self._short.append(Shortage(pool.pool, wanted, tuple(taken), until))
+
+    def _below(
+        self, pool: PoolRules, estimate: Estimate, balance: Balance, here: relief.Here, seen: Hindsight
+    ) -> float:  # fmt: skip
+        """What a downgrade further down than the caps can take, as far as something comes of it."""
+        rung = after(pool, Lever.TENANT_CAP, Lever.DOWNGRADE)
+        if rung is None or not seen.effect.counts(rung.lever, self._snapshot.tick.at):
+            return 0.0
+        follows = getattr(self._policies.get(f"{pool.pool}/{rung.lever}"), "absolute", False)
+        return sendable(rung, pool, self._snapshot, estimate, balance, here, follows=follows)
 
     def _note_release(
         self, pool: PoolRules, lever: LeverRules, made: Mapping[Target, Decision], values: Mapping[str, float],
@@ -119,13 +134,13 @@ class _Turn:
             back -= relief.given(lever, values, pool, estimate, balance)
         self._released[pool.pool] = (back, balance.carried)
 
-    def _step(self, rung: Rung, left: float, short: float) -> dict[Target, Decision]:
+    def _step(self, rung: Rung, left: float, short: float, below: float) -> dict[Target, Decision]:
         """One lever: propose and decide."""
         pool, lever = rung.pool.pool, rung.lever.lever
         key = f"{pool}/{lever}"
         proposals, self._policy_states[key] = rung.propose(
-            self._policies.get(key), left, short, self._policy_states.get(key)
-        )  # fmt: skip
+            self._policies.get(key), left, short, self._policy_states.get(key), below
+        )
         staying = self._staying(pool) if lever in PER_REPLICA and rung.lever.by == "replica" else None
         made = rung.decide(proposals, self._guard_states, staying)
         self._cases.update(rung.cases)
@@ -168,9 +183,16 @@ class _Turn:
         return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases, drains)
 
     def _worse(self) -> dict[str, Worse]:
-        """Versions that are worse than the rest of their pools."""
-        told = ((pool.pool, self._estimates.get(pool.pool, _UNLEARNED).worse) for pool in self._rules.pools)
-        return {pool: one for pool, one in told if one is not None}
+        """Versions that are worse than the rest of their pools, or that a breaker holds out for it."""
+        told = {pool.pool: self._estimates.get(pool.pool, _UNLEARNED).worse for pool in self._rules.pools}
+        for pool, one in told.items():
+            made = self._above(pool, Lever.BREAKER).values() if one is None else ()
+            out = next((d for d in made if d.why is Why.WORSE_VERSION), None)
+            readings = self._snapshot.pools.get(pool)
+            if out is not None and readings is not None and out.target.member in readings.versions:
+                slow = out.evidence.get("slowness", 0.0)
+                told[pool] = Worse(readings.versions[out.target.member], slow=slow)
+        return {pool: one for pool, one in told.items() if one is not None}
 
     def _drained(
         self, shared: Mapping[Target, Decision], known: Mapping[Target, float]

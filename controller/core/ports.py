@@ -147,13 +147,15 @@ class Brief:
     demand or higher rungs of the ladder relieve it of the rest; `until` unix seconds, when capacity asked for now would
     be warm. `gain` in [0.25, 1] multiplies a correction that is kept beside the value, such as capacity's trim; below 1
     after this lever was seen to swing by itself. Feed-forward and protection do not look at it, and releases need not:
-    a guard slows them. `short` is the whole shortage, before any rung relieved it."""
+    a guard slows them. `short` is the whole shortage, before any rung relieved it. `below` is told to tenant caps: what
+    of `left` a downgrade further down can send elsewhere, so that caps need not refuse it."""
 
     balance: Balance
     left: float
     until: float | None = None
     gain: float = 1.0
     short: float = 0.0
+    below: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ class Policy(Protocol[S]):
     Class attributes: ``Config``, ``State``, ``levers`` (the levers it can drive), and ``reads`` (the signals it
     looks at beside those that its parameters, the objectives and the guards name; without it everything is fetched).
     `absolute = True` where what it asks is the whole need and no step from the current value; without it, what is on
-    its way in its pool may be its own.
+    its way in its pool may be its own, and a downgrade is not counted on for more than it sends.
     """
 
     def initial(self) -> S: ...

@@ -8,7 +8,7 @@ yet.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from controller.core.model import Decision, Lever, Snapshot, Target
 from controller.core.movable import UNREAD
@@ -95,6 +95,16 @@ class Here:
     def thinned(self, now: Balance, share: float) -> None:
         """So much of all demand is kept; of which class the rest was is not known, so all of them in proportion."""
         self.classes = {name: self.classes.get(name, 1.0) * share for name in now.by_class}
+
+    def of(self, now: Balance) -> Balance:
+        """The balance with the parts of tenants and classes that are still here."""
+        if not self.flows and not self.classes:
+            return now
+        return replace(
+            now,
+            by_flow={name: self.flow(now, name) for name in now.by_flow},
+            by_class={name: self.klass(now, name) for name in now.by_class},
+        )
 
     def sent(self, pool: PoolRules, share: float) -> None:
         """A share of all that consents went elsewhere."""

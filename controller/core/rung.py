@@ -59,10 +59,10 @@ class Rung:
         self._looks = lever.lever is Lever.REPLICAS or lever.lever in seen.effect.undos
 
     def propose(
-        self, policy: Policy[Any] | None, left: float, short: float, state: Any
+        self, policy: Policy[Any] | None, left: float, short: float, state: Any, below: float = 0.0
     ) -> tuple[dict[Target, list[Proposal]], Any]:
         """What the policy wants, by target, and its next state. `left` is the relief that is still wanted of the whole
-        that is `short`."""
+        that is `short`; `below` what rungs further down can take of it."""
         readings = self.common.pool
         if policy is None or readings is None or self._off:
             return {}, state
@@ -73,7 +73,7 @@ class Rung:
             self.snapshot.tick, readings, self._in_view(), limits, self.estimate, self.pool.tenants,
             self.pool.classes, self.pool.acting,
         )  # fmt: skip
-        brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.common.gain, short)
+        brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.common.gain, short, below)
         try:
             proposals, after = policy.propose(
                 view, self.pool.objectives, brief, policy.initial() if state is None else state

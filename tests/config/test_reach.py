@@ -153,6 +153,23 @@ def test_a_ladder_that_leaves_nothing_to_downgrade_is_told() -> None:
     assert told(config(FREE, gate.replace("{policy", "{mode: off, policy"), less)) == []
 
 
+def test_a_ladder_that_downgrades_all_for_the_flood_of_one_is_told() -> None:
+    caps, less = (
+        "tenant_cap: {policy: {kind: fair_share}}",
+        "downgrade: {receivers: [write], policy: {kind: downgrade}}",
+    )
+    (found,) = told(config(FREE, less, caps))
+
+    assert found.startswith(
+        "pools.read.levers: downgrade stands before tenant_cap, so one tenant's flood sends whoever"
+    )
+    assert told(config(FREE, caps, less)) == []
+    assert told(config(FREE, less, caps.replace("{policy", "{mode: off, policy"))) == []
+    assert (
+        told(config(FREE, less, "tenant_cap: {max: 1e6, policy: {kind: pid, signal: queue_delay, target: 1.0}}")) == []
+    )
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.yaml")), ids=lambda path: path.stem)
 def test_nothing_that_is_shipped_is_hardly_meant(path: Path) -> None:
     keys = path.read_text(encoding="utf-8").splitlines()

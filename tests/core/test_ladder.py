@@ -86,9 +86,9 @@ class Told:
     def __init__(
         self, rules: Sequence[PoolRules], values: Mapping[str, float | None], estimates: Mapping[str, Estimate],
         have: Mapping[Target, float], state: DecideState | None = None, at: float = NOW,
-        replicas: Mapping[str, Scope] | None = None,
+        replicas: Mapping[str, Scope] | None = None, laws: Mapping[str, Asks] | None = None,
     ) -> None:  # fmt: skip
-        self.laws = {key: Asks(value) for key, value in values.items()}
+        self.laws = {**{key: Asks(value) for key, value in values.items()}, **(laws or {})}
         readings: PoolReadings = replace(healthy(), filled_since=NOW - 9e5, replicas=replicas or {})
         targets = {target: TargetState(value, value) for target, value in have.items()}
         snapshot = Snapshot(Tick(9, at, 15.0), {p.pool: readings for p in rules}, targets)
