@@ -28,7 +28,8 @@ def test_a_lower_ceiling_is_taken_for_rest() -> None:
 
 @pytest.mark.parametrize("kind", ["pid", "threshold, signal: kv_usage_max, upper: 0.9, lower: 0.6"])
 def test_the_laws_for_every_dial_drive_it_too(kind: str) -> None:
-    assert config(f"routing: {{policy: {{kind: {kind}}}}}")
+    made = config(f"routing: {{policy: {{kind: {kind}}}}}")
+    assert made.pools["chat"].levers[Lever.ROUTING].policy.kind == kind.partition(",")[0]
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,8 @@ class World:
 
 
 def readings(trouble: bool, at: float, skew: float = 1.0) -> PoolReadings:
-    """In trouble everything is slow, and the first replica stuck with eight times the latency and `skew` times the batch
-    of the others."""
+    """In trouble everything is slow, and the first replica stuck with eight times the latency and `skew` times the
+    batch of the others."""
     wait, gap = (9.0, 0.2) if trouble else (0.3, 0.03)
     pods = {}
     for i, name in enumerate(PODS):

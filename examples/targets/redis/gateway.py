@@ -56,7 +56,8 @@ class Gateway:
 
     def set_point(self, lever: str, member: str) -> float | None:
         """`admission` and `concurrency` (requests in flight per replica), `longest_prompt`, `deadline` (factor on the
-        deadlines of classes) or `priority` (highest rank that comes in while others wait); None is no limit."""
+        deadlines of classes) or `priority` (highest rank that comes in while others wait), None is no limit; `routing`
+        and `affinity` (how much the router's affinity counts against load), None is 1."""
         try:
             value = self.client.hget(f"governor:{{{self.pool}}}:{lever}:{member}", "value")
         except redis.RedisError:
