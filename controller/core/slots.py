@@ -3,8 +3,9 @@
 Where requests wait although the latency of those that run is far from any promise, a setting limits the batch: vLLM's
 `max_num_seqs`, or a gateway that sends no more. That shows: at scrape after scrape a replica for which requests wait
 runs just as many sequences, and none ever runs more. A batch that something else limits, prompts to be read or the KV
-cache, is another one at each scrape, so its largest is seen once. Governor's own cap stands above the operating point,
-so where that is what limits, the least of both is still the operating point.
+cache, is another one at each scrape, so its largest is seen once. Others may run less while requests wait: a new one
+warms up, and a cap of the fleet leaves some unfilled. So it counts that many pile up at one number. Governor's own cap
+stands above the operating point, so where that is what limits, the least of both is still the operating point.
 """
 
 import math
@@ -15,42 +16,51 @@ from controller.core.model import Scope
 from controller.core.signals import Signal
 
 ENOUGH = 6  # scrapes of replicas that must show the same largest batch while requests wait
-SHARE = 1 / 3  # of all of those that must be at it: else something else limits
+SHARE = 1 / 3  # of all of those that must be at it, or
+PILE = 1.5  # times as many as show each of those a tenth below, where a tail would have fewer: else something else limits
+NEAR = 0.1
 MEMORY = 240  # scrapes after which what was seen counts half
 
 
 class Slots(NamedTuple):
     """`top` is the largest batch of a replica so far; of the scrapes while requests waited, `at` showed that and
-    `below` less."""
+    `below` less, `near` of them less by a tenth at most."""
 
     top: float = 0.0
     at: int = 0
     below: int = 0
+    near: int = 0
 
     @property
     def limit(self) -> float | None:
         """Sequences that a replica runs at most; None while nothing shows that there is such a limit."""
-        enough = self.at >= ENOUGH and self.at >= SHARE * (self.at + self.below)
-        return self.top if enough else None
+        piled = self.at >= SHARE * (self.at + self.below) or self.at * _width(self.top) >= PILE * self.near
+        return self.top if self.at >= ENOUGH and piled else None
 
     def take(self, replicas: Collection[Scope], waiting: float) -> "Slots":
         """One look at all replicas of a pool. Of the requests that are waiting, those that no replica has wait at a
         gateway, for any of them."""
         inside = [scope.get(Signal.QUEUE_DEPTH).usable or 0.0 for scope in replicas]
         held = waiting - math.fsum(inside) >= 1
-        top, at, below = self.top, self.at, self.below
+        top, at, below, near = self.top, self.at, self.below, self.near
         for scope, mine in zip(replicas, inside, strict=True):
             running = scope.get(Signal.RUNNING).usable
             if running is None or not (held or mine >= 1):
                 continue
             if running > top:  # it can do more than was thought
-                top, at, below = running, 0, 0
+                top, at, below, near = running, 0, 0, 0
             if running == top:
                 at += 1
             else:
                 below += 1
+                near += running >= top - _width(top)
         if at + below > MEMORY:
-            at, below = at // 2, below // 2
+            at, below, near = at // 2, below // 2, near // 2
         if below > MEMORY / 4 and at < ENOUGH:  # a lower limit since, or none: begin again
             return Slots()
-        return Slots(top, at, below)
+        return Slots(top, at, below, near)
+
+
+def _width(top: float) -> int:
+    """How many numbers below the largest batch count as near it."""
+    return max(1, round(NEAR * top))

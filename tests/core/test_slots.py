@@ -49,6 +49,20 @@ def test_a_batch_that_prompts_or_the_cache_limit_varies_and_is_no_limit() -> Non
     assert seen(varied).limit is None
 
 
+def test_new_replicas_that_warm_up_do_not_make_a_limit_forgotten() -> None:
+    """Forgotten in the trough, a fleet of 32 sequences was planned as one of 50, lowered too far, and every fourth
+    request was late in the next rise."""
+    slots = seen([[(32, 3), (32, 1)]] * 13)
+    warming = [[(8 + i % 23, 0), (30 - i % 9, 0), (32 if i % 5 == 0 else 29, 0)] for i in range(30)]
+    assert seen(warming, gateway=2, slots=slots).limit == 32
+
+
+def test_the_usual_height_of_a_batch_is_no_limit() -> None:
+    """Most looks near one number are no pile at the largest."""
+    near = [(20.0 + min(i % 7, 6 - i % 7), 2.0) for i in range(60)]
+    assert seen([[look] for look in near]).limit is None
+
+
 def test_one_larger_batch_refutes_a_limit() -> None:
     slots = seen([[(16, 3)]] * ENOUGH)
     assert slots.limit == 16
