@@ -17,8 +17,8 @@ from controller.core.signals import Signal
 
 ENOUGH = 6  # scrapes of replicas that must show the same largest batch while requests wait
 SHARE = 1 / 3  # of all of those that must be at it, or
-PILE = 1.5  # times as many as show each of those a tenth below, where a tail would have fewer: else something else limits
-NEAR = 0.1
+PILE = 1.5  # times as many as show each number just below, where the end of a tail has fewer: else something else limits
+NEAR = 0.1  # share of it that is just below
 MEMORY = 240  # scrapes after which what was seen counts half
 
 
