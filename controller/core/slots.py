@@ -17,7 +17,7 @@ from controller.core.signals import Signal
 
 ENOUGH = 6  # scrapes of replicas that must show the same largest batch while requests wait
 SHARE = 1 / 3  # of all of those that must be at it, or
-PILE = 1.5  # times as many as show each number just below, where the end of a tail has fewer: else something else limits
+PILE = 1.5  # times as many as show each number just below, where a tail's end has fewer: else something else limits
 NEAR = 0.1  # share of it that is just below
 MEMORY = 240  # scrapes after which what was seen counts half
 
