@@ -37,8 +37,7 @@ TINY = 1e-6  # replica-equivalents; less is not short but rounded
 ALIKE = 0.2  # exchanges that differ by less than this, in ln, cost the same: their order is by name
 
 
-@dataclass(frozen=True, slots=True)
-class _Receiver:
+class _Receiver(NamedTuple):
     """One receiving pool: its share now, and the largest that fits its room."""
 
     target: Target

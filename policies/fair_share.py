@@ -85,8 +85,7 @@ class Water(NamedTuple):
     level: float = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(NamedTuple):
     """What one tick comes down to. Numbers in tokens/s; `short` that relief is wanted, `sure` that the numbers may
     justify relaxing; `water` the level for all, `strict` the one for who `floods`, and how much; `growth` the factor by
     which demand is expected to grow, as far as there is room, and `unclaimed` what is spare beyond; `doubted` tenants

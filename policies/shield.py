@@ -73,12 +73,13 @@ def broken(pool: PoolReadings, names: Sequence[str]) -> bool | None:
     found: bool | None = False
     for name in names:
         scope = pool.tenants.get(name)
-        asked, lost = (
-            (scope.get(Signal.OFFERED_RATE), scope.get(Signal.REJECTED_RATE)) if scope is not None else (None, None)
-        )
-        if asked is None or lost is None or State.UNSUPPORTED in (asked.state, lost.state):
+        if scope is None:
             continue
-        if asked.usable and lost.usable is not None and lost.usable > BROKEN * asked.usable:
+        asked, lost = scope.get(Signal.OFFERED_RATE), scope.get(Signal.REJECTED_RATE)
+        if asked.state is State.UNSUPPORTED or lost.state is State.UNSUPPORTED:
+            continue
+        refused = lost.usable
+        if refused is not None and asked.usable and refused > BROKEN * asked.usable:
             return True
         if not (asked.trusted and lost.trusted):
             found = None

@@ -135,9 +135,9 @@ class Weights:
         zoned = any(_zoned(name, own) for name, own in parts.items())
         if self.config.router == "load_aware" or len(targets) < 2:
             why = Why.ROUTER_BALANCES if self.config.router == "load_aware" else Why.STEADY
-            alone = self._learn(view, parts, state) if zoned else self.State()  # who comes later is new
+            alone = self._learn(view, parts, state, zoned=zoned) if zoned else self.State()  # who comes later is new
             return tuple(Proposal(targets[n], Ask.SET, 1.0, "weights", why) for n in current), alone
-        state = self._learn(view, parts, state)
+        state = self._learn(view, parts, state, zoned=zoned)
         state, undo = self._cost(view, current, state)
         if undo is not None:
             back = [
@@ -240,11 +240,13 @@ class Weights:
 
     # --- what is learned ---------------------------------------------------------------------------------------------
 
-    def _learn(self, view: View, parts: Mapping[str, Sequence[str]], state: "Weights.State") -> "Weights.State":
+    def _learn(
+        self, view: View, parts: Mapping[str, Sequence[str]], state: "Weights.State", *, zoned: bool
+    ) -> "Weights.State":
         """Members as they are now, their paces, and the hit rate."""
         now, first = view.tick.at, state.at is None
         gone = now - state.at if state.at is not None else 0.0
-        seen = self._ratios(view, zoned=any(_zoned(name, own) for name, own in parts.items()))
+        seen = self._ratios(view, zoned=zoned)
         members = {}
         for name in sorted({one for own in parts.values() for one in own}):
             # A process starts well before it serves, so that what it tells of its start is for want of better.
@@ -313,7 +315,7 @@ class Weights:
 
 def _zoned(name: str, parts: Sequence[str]) -> bool:
     """Whether a member is a zone, and no replica."""
-    return tuple(parts) != (name,)
+    return len(parts) != 1 or parts[0] != name
 
 
 def _round(value: float) -> float:

@@ -22,6 +22,8 @@ def watch(
     if target is None or target.accepted is None or replicas is None:
         return state
     asked, lags = state.asked, state.lags
+    if not asked and target.accepted == state.accepted:
+        return state  # nothing is awaited
     if state.accepted is not None and target.accepted > state.accepted:
         asked = (*asked, (target.accepted, now))
     elif state.accepted is not None and target.accepted < state.accepted:

@@ -111,7 +111,8 @@ def _fleet_guard(
     left to the guards of each pool: there, one pool is already more than any share."""
     guard = rules.guard
     weights = {p.pool: p.weight for p in rules.pools}
-    replicas = [d for d in decisions.values() if d.target.lever is Lever.REPLICAS and d.current is not None]
+    found = (decisions.get(Target(pool, Lever.REPLICAS)) for pool in weights)
+    replicas = [d for d in found if d is not None and d.current is not None]
     falls = sorted((d for d in replicas if _changes(d) and (d.final or 0.0) < (d.current or 0.0)), key=_by_drop)
     drops = {d.target: ((d.current or 0.0) - (d.final or 0.0)) * weights[d.target.pool] for d in falls}
     gpus = math.fsum((d.current or 0.0) * weights[d.target.pool] for d in replicas)

@@ -30,6 +30,7 @@ GAMMA = 0.02
 BETTER = 0.95  # of the loss of the law in use, below which another one takes over
 ENOUGH = 12.0  # forecasts that came due before laws are compared
 CLAMP = math.log(2.0)
+_FADING = tuple(0.5 ** (age / HALF_LIFE) for age in range(KEEP))  # weights of errors, the youngest first
 SIMILAR = 1.34  # horizons within this factor share their errors
 FLOOR = 1e-6
 DEFAULT = 1  # damped Holt, until the backtest knows better
@@ -150,7 +151,7 @@ def _margin(errors: tuple[Error, ...], law: int, horizon: float, level: float) -
     ]
     if len(found) < FEW:
         return PRIOR
-    mine = sorted((error, 0.5 ** (age / HALF_LIFE)) for age, error in enumerate(found))
+    mine = sorted(zip(found, _FADING, strict=False))
     wanted, seen = level * math.fsum(weight for _, weight in mine), 0.0
     for error, weight in mine:
         seen += weight

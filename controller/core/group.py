@@ -83,9 +83,13 @@ def one_in(decisions: Mapping[Target, Decision], rules: LeverRules) -> dict[Targ
     held at nothing."""
     if rules.lever not in PER_REPLICA or rules.mode is Mode.OFF:
         return dict(decisions)
-    values = [stands for d in decisions.values() if (stands := d.current if d.blocked else d.final) is not None]
-    if any(value >= OUT for value in values):
-        return dict(decisions)  # nearly always
+    values = []
+    for one in decisions.values():
+        value = one.current if one.blocked else one.final
+        if value is not None and value >= OUT:
+            return dict(decisions)  # nearly always the first
+        if value is not None:
+            values.append(value)
     mine = [d for d in decisions.values() if d.final is not None and not d.blocked]
     free = [d for d in mine if d.why is not Why.PIN]
     least = OUT if free and rules.lever is Lever.BREAKER else _SOME

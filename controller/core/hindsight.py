@@ -11,10 +11,10 @@ from typing import NamedTuple
 from controller.core import effect, oscillation, relief
 from controller.core.effect import PoolEffect, Sample, Seen
 from controller.core.model import Lever, Snapshot, Target
-from controller.core.movable import ACTING, UNREAD
+from controller.core.movable import UNREAD
 from controller.core.oscillation import OscillationState
 from controller.core.ports import Balance, Estimate
-from controller.core.rules import PER_REPLICA, LeverRules, PoolRules
+from controller.core.rules import LeverRules, PoolRules
 from controller.core.signals import Signal
 
 FASTEST = 30.0  # seconds that a change takes to show at least
@@ -38,10 +38,7 @@ def look(
     pool: PoolRules, snapshot: Snapshot, estimate: Estimate, balance: Balance, state: Hindsight
 ) -> Hindsight:  # fmt: skip
     """Take in one tick."""
-    rules = {
-        one.lever: one for one in pool.levers
-        if one.lever not in PER_REPLICA and one.mode in ACTING
-    }  # fmt: skip
+    rules = pool.watched
     if not rules:
         return state
     values: dict[Lever, dict[str, float]] = {lever: {} for lever in rules}

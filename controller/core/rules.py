@@ -126,6 +126,12 @@ class PoolRules:
         return frozenset(one.lever for one in self.levers if one.mode in (Mode.PROTECT, Mode.AUTO))
 
     @cached_property
+    def watched(self) -> Mapping[Lever, LeverRules]:
+        """Of its levers that do more than observe those that are not moved replica by replica: what comes of them
+        shows in the pool as a whole."""
+        return {one.lever: one for one in self.levers if one.lever in self.acting and one.lever not in PER_REPLICA}
+
+    @cached_property
     def consenting_tenants(self) -> frozenset[str]:
         """Tenants whose requests may go to a smaller model."""
         return frozenset(name for name, one in self.tenants.items() if one.consents)

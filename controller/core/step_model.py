@@ -86,8 +86,7 @@ def charges(profile: Profile, hit_rate: float) -> Callable[[float, float], float
     return charge
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(NamedTuple):
     """One replica at its operating point: sequences, requests per second, and what limits it."""
 
     sequences: float

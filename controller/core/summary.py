@@ -1,8 +1,8 @@
 """One sentence on what a plan is doing, why and until when."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from controller.core.model import Decision, Lever
 from controller.core.why import SENTENCE, Why
@@ -13,8 +13,7 @@ NOBODY: Mapping[str, Worse] = {}
 _WORTH = 0.05  # replica-equivalents, below which nobody is short
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
+class Shortage(NamedTuple):
     """A pool whose demand is more than what serves: by how many replica-equivalents, what each lever takes of that, and
     until when: unix seconds, None when nothing is on its way."""
 
@@ -32,7 +31,7 @@ def sentence(
     reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ...". `worse` are versions by pool."""
     groups: dict[tuple[str, Lever, bool, Why], list[Decision]] = {}
     for decision in decisions:
-        if decision.changed:
+        if decision.final != decision.current and decision.changed:  # most stay, and need no second look
             up = (decision.final or 0.0) > (decision.current or 0.0)
             groups.setdefault((decision.target.pool, decision.target.lever, up, _cause(decision, up)), []).append(
                 decision
