@@ -34,8 +34,10 @@ class Worse(NamedTuple):
     def told(self, pool: str) -> str:
         """In one sentence, with the evidence."""
         of = f"version {self.version or '?'} of {pool} is worse"
-        if self.slow:
+        if self.slow > 1:
             return f"{of}: its steps take {self.slow:.1f} times as long"
+        if not self.ended:
+            return of
         many = f"{100 * self.errors:.0f} % of its {self.ended:.0f} requests failed"
         return f"{of}: {many}, of the others' {100 * self.rest:.1f} %"
 

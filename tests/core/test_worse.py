@@ -1,20 +1,39 @@
 """A version that is worse than the rest: said by its name, and no reason for more replicas."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from controller.core import burn, worse
 from controller.core.decide import DecideState, decide
-from controller.core.model import Lever, PoolReadings, Scope, Snapshot, Target, TargetState, Tick
+from controller.core.model import Ask, Lever, PoolReadings, Proposal, Scope, Snapshot, Target, TargetState, Tick
+from controller.core.ports import Brief, Limits, View
 from controller.core.reading import ok
 from controller.core.rules import FleetRules, LeverRules, PoolRules
 from controller.core.signals import Signal
+from controller.core.slo import Objective
 from controller.core.summary import sentence
+from controller.core.why import Why
 from controller.core.worse import Worse, failing
 from tests.core.test_versions import EVERY, NOW, OLD, Learner, fleet
 
 BURNING = {"itl": {name: ok(100.0, count=1000.0) for name in burn.WINDOWS}}
+
+
+class Asks:
+    """A law that always asks the same."""
+
+    def __init__(self, proposal: Proposal) -> None:
+        self.proposal = proposal
+
+    def initial(self) -> None:
+        return None
+
+    def propose(
+        self, view: View, objectives: Sequence[Objective], brief: Brief, state: None
+    ) -> tuple[Sequence[Proposal], None]:
+        return (self.proposal,), None
 
 
 def ending(pool: PoolReadings, **shares: tuple[float, float]) -> PoolReadings:
@@ -110,3 +129,16 @@ def test_the_plan_names_the_version() -> None:
     snapshot = Snapshot(Tick(1, NOW, EVERY), {"llm": fleet(**OLD, v2_3=1.0)}, {target: TargetState(4.0)})
     plan, _ = decide(snapshot, {"llm": one.made}, rules, {}, DecideState())
     assert "version v2 of llm is worse: 50 % of its 40 requests failed" in plan.summary
+
+
+def test_the_plan_names_the_version_that_a_breaker_holds_out() -> None:
+    """What is out serves nothing, so that nothing tells any more that it fails."""
+    lever = LeverRules(Lever.BREAKER, "breaker", "", limits=Limits(0.0, 1.0, 0.05))
+    rules = FleetRules((PoolRules("llm", (), (lever,), ()),))
+    pool = fleet(**OLD, v2_3=1.0)
+    targets = {Target("llm", Lever.BREAKER, name): TargetState(1.0) for name in pool.replicas}
+    snapshot = Snapshot(Tick(1, NOW, EVERY), {"llm": pool}, targets)
+    for evidence, said in (({"slowness": 3.4}, ": its steps take 3.4 times as long"), ({}, "")):
+        out = Proposal(Target("llm", Lever.BREAKER, "v2_3"), Ask.SET, 0.0, "breaker", Why.WORSE_VERSION, evidence)
+        plan, _ = decide(snapshot, {}, rules, {"llm/breaker": Asks(out)}, DecideState())
+        assert plan.summary.endswith(f"version v2 of llm is worse{said}")
