@@ -27,10 +27,11 @@ PLACES: dict[Lever, tuple[str, float, Limits]] = {
     Lever.TENANT_CAP: ("acme", 5000.0, Limits(0, 10_000)),
     Lever.ADMISSION: ("concurrency", 50.0, Limits(1, 200)),
     Lever.DOWNGRADE: ("small", 0.5, Limits(0, 1, 0.01)),
+    Lever.ROUTING: ("affinity", 0.75, Limits(0.5, 1, 0.05)),
 }
 STEP = {
     Lever.REPLICAS: 1.0, Lever.WEIGHT: 0.1, Lever.BREAKER: 0.5, Lever.TENANT_CAP: 500.0, Lever.ADMISSION: 5.0,
-    Lever.DOWNGRADE: 0.1,
+    Lever.DOWNGRADE: 0.1, Lever.ROUTING: 0.1,
 }  # fmt: skip
 
 
