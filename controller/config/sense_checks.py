@@ -7,6 +7,7 @@ from itertools import combinations
 from controller.config.actuator_checks import MUST_EXPIRE
 from controller.config.errors import Finding, Path
 from controller.config.models import GovernorConfig, LeverConfig, ObjectiveConfig, PoolConfig
+from controller.config.sign_checks import check_signs
 from controller.config.units import format_duration
 from controller.core.model import Lever, Mode
 from controller.core.signals import INFO, Signal
@@ -21,6 +22,7 @@ def check_sense(config: GovernorConfig) -> Iterator[Finding]:
         at: Path = ("pools", name)
         yield from _promises(at, pool)
         yield from _labels(at, pool)
+        yield from check_signs(at, pool, config.source.kind)
         for lever, settings in pool.levers.items():
             yield from _ends((*at, "levers", lever.value), lever, settings)
             yield from _does_nothing((*at, "levers", lever.value), lever, settings)
@@ -71,6 +73,15 @@ def _always(at: Path, pool: PoolConfig) -> Iterator[Finding]:
             f"keeps {spare:g} when nobody asks for anything, so the pool never goes to zero",
             "write spare: 0, or min: 1",
         )
+    floors = getattr(replicas.policy.settings, "floors", ()) if replicas is not None else ()
+    for index, floor in enumerate(floors if isinstance(floors, (tuple, list)) else ()):
+        wanted = getattr(floor, "replicas", None)
+        if replicas is not None and isinstance(wanted, (int, float)) and wanted <= replicas.min:
+            yield Finding(
+                (*at, "levers", Lever.REPLICAS.value, "policy", "floors", index),
+                f"{wanted:g} replicas are there at all times, by min {replicas.min:g}",
+                "write more, or remove it",
+            )
     if less is not None and less.mode is not Mode.OFF and less.min > 0:
         yield Finding(
             (*at, "levers", Lever.DOWNGRADE.value, "min"),

@@ -138,6 +138,7 @@ def law(more: str, least: int = 1) -> str:
     return f"replicas: {{min: {least}, max: 8, policy: {{kind: capacity, {more}}}}}"
 
 
+THRESHOLD = "replicas: {min: 1, max: 8, policy: {kind: threshold, %s}}"
 NEVER = {
     "capacity is given up before it can come": (
         written(chat("cold_start: 20m")),
@@ -201,6 +202,22 @@ NEVER = {
             "weight: {by: zone, policy: {kind: weights}, actuator: a}", tripped("a")]), actuators=f"{{a: {HAPROXY}}}"),
         "levers.breaker: takes out replicas, and to its actuator the servers of this pool are zones, by the weights",
     ),
+    "a promise is on what no metric tells": (
+        written(pool("chat", ITL, levers=[REPLICAS], engine="litellm")),
+        "objectives[0].signal: itl is told by no metric of litellm, and would never be known; name another signal, or",
+    ),
+    "replicas follow their own number": (
+        written(chat(levers=[THRESHOLD % "signal: ready_replicas, upper: 5, lower: 1"])),
+        "policy.signal: ready_replicas is what this lever moves: it would follow itself to a bound; name a signal of",
+    ),
+    "the longer the queue the fewer the replicas": (
+        written(chat(levers=[THRESHOLD % "signal: queue_depth, upper: 5, lower: 1, raise_when_high: false"])),
+        "raise_when_high: a lower value of replicas makes queue_depth higher, which makes the value lower again",
+    ),
+    "the slower a replica the more it gets": (
+        written(chat(levers=["weight: {policy: {kind: pid, signal: itl, target: 0.05, raise_when_high: true}}"])),
+        "raise_when_high: a higher value of weight makes itl higher, which makes the value higher again; remove it",
+    ),
     "what is decided on is an hour old": (
         written(chat(), source="{kind: prometheus, url: 'http://a', delay: 1h}"),
         "source.delay: 1h is not shorter than the shortest window of a pool, 1m: what is decided on would be",
@@ -232,6 +249,10 @@ HARDLY = {
     "a pool that never goes to zero": (
         written(chat(GAIE, levers=[law("spare: 1", 0)])),
         "policy.spare: keeps 1 when nobody asks for anything, so the pool never goes to zero; write spare: 0",
+    ),
+    "a floor that is below the minimum": (
+        written(chat(levers=[law('floors: [{replicas: 2, begin: "08:00", end: "09:00"}]', 4)])),
+        "levers.replicas.policy.floors[0]: 2 replicas are there at all times, by min 4; write more, or remove it",
     ),
     "a smaller model for ever": (
         written(chat(*CONSENT, levers=[LESS % "min: 0.5, receivers: [code]"]), code()),
@@ -266,6 +287,7 @@ MEANT = {
     "a breaker that is accepted for good": written(
         chat(levers=[tripped(HAPROXY, "mode: auto, expiry: 0s, fail_static: true, ")])
     ),
+    "a promise that the gateway tells": written(pool("chat", ITL, GAIE, levers=[REPLICAS], engine="tgi")),
     "a size that is fixed": written(chat(levers=["replicas: {min: 4, max: 4, policy: {kind: capacity}}"])),
     "promises of which none implies the other": written(
         chat(promise=BOTH.replace("5s", "1s").replace("p95", "p50"))
