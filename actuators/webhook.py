@@ -100,9 +100,11 @@ class Webhook:
     def describe(cls, config: WebhookConfig | None = None) -> Mapping[Lever, Capability]:
         c, note = config, "what your endpoint makes of it"
         if c is None:
-            return dict.fromkeys(Lever, Capability("yours", expiry=True, note=note))
+            return dict.fromkeys(Lever, Capability("yours", expiry=True, note=note, sizes=True))
         ack = Ack.VALUE if c.read_url else Ack.ANSWER
-        one = Capability(c.unit, quantum=c.quantum, settle=c.settle, hot=c.hot, expiry=c.honours_expiry, ack=ack)
+        one = Capability(
+            c.unit, quantum=c.quantum, settle=c.settle, hot=c.hot, expiry=c.honours_expiry, ack=ack, sizes=True
+        )
         return dict.fromkeys(Lever, replace(one, note=note))
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]:

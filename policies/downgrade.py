@@ -1,6 +1,6 @@
 """Downgrade: a share of the requests that consent goes to a smaller model, and comes back when capacity is warm.
 
-    consenting  = min( Σ demand of tenants that consent, Σ demand of classes that consent )    replica-equivalents
+    consenting  = min( Σ demand of tenants that consent, Σ demand of classes that consent ) · fitting    replica-equiv.
     need        = left / consenting                                                            share, 0..1
     up          share += min( need - share, ramp, Σ room of the receivers / (exchange · consenting) )
     down        share  = max( need, min( left + margin · carried, demand - (rho* - margin) · carried ) / consenting )
@@ -8,7 +8,8 @@
 
 A request goes only where its tenant and its class both agreed. Who of a tenant is of which class is not known, so the
 demand that consents is at most either sum; where a pool has tenants alone or classes alone, that one counts, and what
-is not told apart agrees to nothing. With nobody's consent no receiver gets anything.
+is not told apart agrees to nothing. Where only prompts of some sizes may go, `fitting` is their share of it. With
+nobody's consent no receiver gets anything.
 
 Receiving pools are filled in the order of what this pool's work costs there (``Balance.exchange``), the cheapest first,
 each up to its room, and given back in the reverse order. Room is what is still free there; what was sent in the last
@@ -195,8 +196,8 @@ class Downgrade:
 
 
 def consenting(tenants: Mapping[str, TenantRules], classes: Mapping[str, ClassRules], balance: Balance) -> float | None:
-    """Demand whose tenant and class both agreed, replica-equivalents: no more than either part. None when a part that
-    must be known is not told or absurd."""
+    """Demand whose tenant and class both agreed, replica-equivalents: no more than either part, and of that what has
+    prompts of a size that may go. None when a part that must be known is not told or absurd."""
     sides = (({n for n, one in tenants.items() if one.consents}, balance.by_flow) if tenants else None,
              ({n for n, one in classes.items() if one.consents}, balance.by_class) if classes else None)  # fmt: skip
     parts = []
@@ -208,7 +209,10 @@ def consenting(tenants: Mapping[str, TenantRules], classes: Mapping[str, ClassRu
         if not told or not all(math.isfinite(n) and n >= 0 for n in agreed):
             return None
         parts.append(math.fsum(agreed))
-    return min(parts, default=None)
+    agreed_to, fits = min(parts, default=None), balance.fitting
+    if agreed_to is None or fits is None or not (math.isfinite(fits) and fits >= 0):
+        return None
+    return agreed_to * fits
 
 
 def _anybody(tenants: Mapping[str, TenantRules], classes: Mapping[str, ClassRules]) -> bool:

@@ -18,11 +18,12 @@ NOTHING = 1e-9  # of the requests; what rounding leaves of a whole is nothing
 
 
 def consents(rule: Downgrade, request: Request) -> bool:
-    """Whether tenant and class of the request agree, and its prompt is short enough for the smaller model."""
+    """Whether tenant and class of the request agree, and its prompt has a size that may go."""
     return (
         (EVERYBODY in rule.tenants or request.tenant in rule.tenants)
         and (EVERYBODY in rule.classes or request.klass in rule.classes)
         and (rule.longest_prompt is None or request.prompt_tokens <= rule.longest_prompt)
+        and (rule.shortest_prompt is None or request.prompt_tokens >= rule.shortest_prompt)
     )
 
 

@@ -179,11 +179,14 @@ class Downgrade:
     tenants: frozenset[str] = field(default_factory=frozenset, metadata=_said("tenants that consent; * is everybody"))
     classes: frozenset[str] = field(default_factory=frozenset, metadata=_said("classes that consent; * is every one"))
     longest_prompt: int | None = _knob("tokens; longer prompts stay", None, ge=1)
+    shortest_prompt: int | None = _knob("tokens; shorter prompts stay", None, ge=1)
 
     def __post_init__(self) -> None:
         _check(self)
         if not self.pool:
             raise ValueError("pool: is empty; write the pool of the smaller model")
+        if self.longest_prompt is not None and (self.shortest_prompt or 0) > self.longest_prompt:
+            raise ValueError(f"shortest_prompt: is above longest_prompt; write at most {self.longest_prompt}")
 
 
 @dataclass(frozen=True, slots=True)

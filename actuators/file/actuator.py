@@ -64,7 +64,7 @@ class File:
     @classmethod
     def describe(cls, config: FileConfig | None = None) -> Mapping[Lever, Capability]:
         note = "a key of a file; your program reads it, or a command of yours makes it"
-        one = Capability("yours", atomic=True, note=note)
+        one = Capability("yours", atomic=True, note=note, sizes=True)
         if config is not None:
             one = replace(one, unit=config.unit, quantum=config.quantum, settle=config.settle, hot=config.hot)
         return dict.fromkeys(Lever, one)

@@ -29,7 +29,7 @@ _CAN = {
         note=_NOTE,
     ),
     Lever.DOWNGRADE: Capability(
-        "share", high=1.0, quantum=0.01, atomic=True, persistent=False, expiry=True, cas=True, note=_NOTE
+        "share", high=1.0, quantum=0.01, atomic=True, persistent=False, expiry=True, cas=True, note=_NOTE, sizes=True,
     ),
     Lever.ROUTING: Capability(
         "share", high=1.0, quantum=0.01, atomic=True, persistent=False, expiry=True, cas=True, note=_NOTE

@@ -33,6 +33,13 @@ def able(place: Path, lever: Lever, settings: LeverConfig, plugin: Plugin) -> It
         return
     yield from _steps(place, settings, plugin, one)
     yield from _setpoints(place, lever, settings, plugin, one)
+    if lever is Lever.DOWNGRADE and settings.prompt is not None and not one.sizes:
+        yield Finding(
+            (*place, "prompt"),
+            f"{plugin.kind} sends requests elsewhere whatever the size of their prompts",
+            "remove it, or choose an actuator whose gateway picks by size: redis, file or webhook with one of yours",
+            (who,),
+        )
     if settings.drain and not one.chooses:
         yield Finding(
             (*place, "drain"),

@@ -279,6 +279,7 @@ def _means_nothing(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Fi
     for key, owners, written in (
         ("receivers", (Lever.DOWNGRADE,), bool(settings.receivers)),
         ("setpoints", (Lever.ADMISSION,), settings.setpoints != SETPOINTS),
+        ("prompt", (Lever.DOWNGRADE,), settings.prompt is not None),
         ("group", tuple(sorted(PER_REPLICA)), settings.group != DEFAULTS[lever].group),
         ("version_group", (Lever.BREAKER,), settings.version_group != 0.5),
         ("by", (Lever.WEIGHT,), settings.by != "replica"),
@@ -329,6 +330,11 @@ def _receivers(config: GovernorConfig, pool_at: Path, pool: PoolConfig, settings
     at: Path = (*pool_at, "levers", Lever.DOWNGRADE.value)
     here: Path = (*at, "receivers")
     own = str(pool_at[1])
+    band = settings.prompt
+    if band is not None and band.min is None and band.max is None:
+        yield Finding((*at, "prompt"), "says no size", "write max: 4000, or min, or remove it")
+    if band is not None and band.min is not None and band.max is not None and band.min > band.max:
+        yield Finding((*at, "prompt", "min"), f"{band.min} is above max {band.max}", "lower min or raise max")
     if not settings.receivers:
         yield Finding(at, "no pool receives the requests", "write receivers: [pool]")
     for index, name in enumerate(settings.receivers):

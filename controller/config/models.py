@@ -204,6 +204,13 @@ class PinConfig(Model):
     reason: Text = Field(description="why, for whoever reads the decisions")
 
 
+class PromptConfig(Model):
+    """Sizes of prompts. What is longer or shorter stays."""
+
+    min: Annotated[Whole, Within(ge=1)] | None = Field(None, description="tokens that a prompt has at least")
+    max: Annotated[Whole, Within(ge=1)] | None = Field(None, description="tokens that a prompt has at most")
+
+
 def _by_lever(schema: dict[str, Any]) -> None:
     """What each lever has a default of its own for is neither required nor shown with one."""
     own = {
@@ -233,6 +240,9 @@ class LeverConfig(Model):
         None, description="who carries it out: by `kind`, or the name of one of `actuators`; not needed to rehearse"
     )
     receivers: tuple[Name, ...] = Field((), description="downgrade: the pools that may take over requests, best first")
+    prompt: PromptConfig | None = Field(
+        None, description="downgrade: the sizes of prompts that may go; all where it is not given"
+    )
     setpoints: tuple[SetPoint, ...] = Field(
         SETPOINTS,
         description="admission: what of the gate is moved; deadline (0.1 to 1) and priority (rank) have bounds of "

@@ -79,6 +79,8 @@ def _needs(name: str, pool: PoolConfig, more: Set[Signal]) -> PoolNeeds:
     if Lever.REPLICAS in levers:
         signals |= set(_FOR_REPLICAS)
         facts |= {Fact.WANTED_REPLICAS}
+    if Lever.DOWNGRADE in levers and pool.levers[Lever.DOWNGRADE].prompt is not None:
+        facts |= {Fact.PROMPT_LENGTHS}
     facts.update(*(facts_for(signal) for signal in signals))
     if any(objective.share is not None for objective in pool.objectives):
         facts |= set(ENDINGS)  # a request that was lost was offered, too

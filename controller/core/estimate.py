@@ -7,7 +7,7 @@ policies stay laws and the ledger holds all memory.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from controller.core import burn, cold_start, versions, worse
+from controller.core import burn, cold_start, fitting, versions, worse
 from controller.core import forecast as ahead_of
 from controller.core.learn import bent
 from controller.core.learned import EstimatorSpec, EstimatorState
@@ -16,7 +16,8 @@ from controller.core.parts import split
 from controller.core.ports import Estimate
 from controller.core.reading import Reading
 from controller.core.signals import Signal
-from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capacity, proven, terms
+from controller.core.sizes import Band
+from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capacity, charges, proven, terms
 
 BURN_MARGIN = 0.15  # extra capacity while the error budget burns too fast
 BLAME = 300.0  # seconds for which the failures of a version are in the short window of the budget
@@ -35,9 +36,11 @@ READS = frozenset(
 
 def update(
     spec: EstimatorSpec, pool: PoolReadings, target: TargetState | None, now: float, state: EstimatorState,
-    out: Collection[str] = (),
+    out: Collection[str] = (), sent: float = 0.0,
 ) -> tuple[Estimate, EstimatorState]:  # fmt: skip
-    """One tick of one pool; `out` are replicas that a breaker holds out of rotation, where versions are told apart."""
+    """One tick of one pool; `out` are replicas that a breaker holds out of rotation, where versions are told apart,
+    `sent` the share of what consents that is downgraded now."""
+    before = state.at
     replicas = _serving(pool, target)
     state = cold_start.watch(spec, target, replicas, now, state)
     horizon = cold_start.horizon(spec, state)
@@ -50,7 +53,21 @@ def update(
     made = _assemble(spec, pool, replicas, served, shown, offered, ahead, horizon, state, profile)
     if len(state.versions) > 1:
         made, state = _told_apart(made, pool, rates, now, spec, state)
+    if spec.band is not None:
+        made, state = _by_size(made, spec.band, pool, profile, sent, now - before if before is not None else 0.0, state)
     return made, state
+
+
+def _by_size(
+    made: Estimate, band: Band, pool: PoolReadings, profile: Profile, sent: float, gone: float, state: EstimatorState
+) -> tuple[Estimate, EstimatorState]:  # fmt: skip
+    """With the share of the work that a downgrade may take by the size of its prompts."""
+    if state.shape is not None:
+        charge, answer = charges(profile, state.shape.hit_rate), state.shape.output
+        away = sent * fitting.agreeing(pool, band)
+        known = fitting.learn(pool.sizes, band, away, lambda prompt: charge(prompt, answer), gone, state.fitting)
+        state = state._replace(fitting=known)
+    return replace(made, fitting=state.fitting), state
 
 
 def _told_apart(

@@ -10,7 +10,7 @@ from enum import StrEnum
 class Kind(StrEnum):
     """How a fact adds up over time."""
 
-    HISTOGRAM = "histogram"  # increments per bucket since the previous observation, seconds
+    HISTOGRAM = "histogram"  # increments per bucket since the previous observation
     COUNTER = "counter"  # increment since the previous observation
     GAUGE = "gauge"  # value at the scrape
 
@@ -24,6 +24,9 @@ class Fact(StrEnum):
     ITL = "itl"
     E2E = "e2e"
     QUEUE_TIME = "queue_time"
+
+    # histogram, tokens
+    PROMPT_LENGTHS = "prompt_lengths"  # prompt of each request, cached tokens included
 
     # counters
     ARRIVED = "arrived"  # requests offered
@@ -66,7 +69,7 @@ class Fact(StrEnum):
         return Kind.COUNTER if self in _COUNTERS else Kind.GAUGE
 
 
-_HISTOGRAMS = frozenset({Fact.TTFT, Fact.TPOT, Fact.ITL, Fact.E2E, Fact.QUEUE_TIME})
+_HISTOGRAMS = frozenset({Fact.TTFT, Fact.TPOT, Fact.ITL, Fact.E2E, Fact.QUEUE_TIME, Fact.PROMPT_LENGTHS})
 _COUNTERS = frozenset(
     {
         Fact.ARRIVED, Fact.ADMITTED, Fact.FINISHED, Fact.RESPONSES, Fact.ABORTED, Fact.ERRORS, Fact.REJECTED,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from controller.core import burn
 from controller.core import forecast as ahead_of
 from controller.core.signals import Signal
+from controller.core.sizes import Band
 from controller.core.slo import Objective
 from controller.core.slots import Slots
 from controller.core.step_model import Profile, Shape
@@ -21,7 +22,8 @@ PRIOR = Profile()  # of a pool that has none of its own
 class EstimatorSpec:
     """What the estimator must know of a pool. `profile` None means the default prior; `cold_start` is the prior for the
     seconds from asking for a replica to its first answer; `lead` what a decision loses on top (a tick, a window);
-    `budget_period` the seconds over which failures may add up."""
+    `budget_period` the seconds over which failures may add up; `band` the prompts that a downgrade may take, None for
+    all."""
 
     pool: str
     objectives: tuple[Objective, ...]
@@ -30,6 +32,7 @@ class EstimatorSpec:
     lead: float = 30.0
     budget_period: float = burn.PERIOD
     give_up: float = 900.0
+    band: Band | None = None
 
     @property
     def itl_target(self) -> float | None:
@@ -81,6 +84,7 @@ class EstimatorState(NamedTuple):
     asked for and is awaited: (replicas, unix seconds); `lags` seconds that capacity took to come, newest last;
     `cache_told` whether KV usage was ever read. Where versions are told apart, what is said here of a replica is of
     `version`, which most of them run, and `versions` has what was learned of each (``versions``);
+    `fitting` the share of the work that a downgrade may take by the size of its prompts;
     `blamed` when one of them failed far more than the rest, unix seconds."""
 
     at: float | None = None
@@ -103,4 +107,5 @@ class EstimatorState(NamedTuple):
     cache_told: bool = False
     version: str = ""
     blamed: float | None = None
+    fitting: float | None = None
     versions: Mapping[str, OfVersion] = {}

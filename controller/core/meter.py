@@ -17,6 +17,7 @@ from controller.core.observation import Observation, PoolFacts
 from controller.core.reading import Reading, State
 from controller.core.sane import clean
 from controller.core.signals import INFO, Signal
+from controller.core.sizes import Sizes
 from controller.core.slo import Objective
 from controller.core.stamps import Dating, Stamps, overlap
 from controller.core.tally import LATENCY, Endings, endings, tally
@@ -248,6 +249,7 @@ class PoolMeter:
             roles={name: r.role for name, r in j.facts.replicas.items() if r.role},
             zones={name: r.zone for name, r in j.facts.replicas.items() if r.zone},
             versions={name: r.version for name, r in j.facts.replicas.items() if r.version},
+            sizes=_sizes(j),
             started={n: r.started_at for n, r in j.facts.replicas.items() if r.started_at is not None},
             filled_since=self.history.filled_since if j.fresh else None,
             partial=j.doubt(),
@@ -258,6 +260,12 @@ class PoolMeter:
         if objective.klass:
             return classes.attainment(j, objective, self.spec.class_label)
         return latency.attainment(j, objective)
+
+
+def _sizes(j: Judge) -> Sizes | None:
+    """The prompts that finished in the window; None where nothing tells their lengths."""
+    told = j.histogram(Fact.PROMPT_LENGTHS, j.window) if j.fresh else None
+    return Sizes(told.edges, told.cumulative, told.count) if told is not None else None
 
 
 def _queue_delay(j: Judge, depth: Reading, finished: Reading) -> Reading:

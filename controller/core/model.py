@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from controller.core.reading import MISSING, Reading
 from controller.core.signals import Signal
+from controller.core.sizes import Sizes
 from controller.core.why import Why
 
 
@@ -155,6 +156,7 @@ class PoolReadings(Scope):
     roles: Mapping[str, str] = field(default_factory=dict)
     zones: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)  # replica -> what it runs, where that is told
+    sizes: Sizes | None = None  # of the prompts that finished in the window, where that is told
     started: Mapping[str, float] = field(default_factory=dict)  # replica -> when it began to serve, unix seconds
     filled_since: float | None = None  # since when data has been unbroken, unix seconds
     partial: str = ""

@@ -18,9 +18,9 @@ from controller.core.facts import Fact
 
 
 class HistogramIncrement(NamedTuple):
-    """New samples of a histogram. `edges` are the finite upper bounds in seconds, ascending; `cumulative[i]` is the
-    number of new samples <= edges[i]; `count` all of them; `sum` their sum in seconds. A source that only knows a
-    mean has no edges."""
+    """New samples of a histogram. `edges` are the finite upper bounds in the fact's unit, ascending; `cumulative[i]` is
+    the number of new samples <= edges[i]; `count` all of them; `sum` their sum. A source that only knows a mean has no
+    edges."""
 
     edges: tuple[float, ...]
     cumulative: tuple[float, ...]

@@ -94,7 +94,8 @@ class Estimate:
     `demand` now and `forecast` at `horizon` seconds are None while they cannot be known. `unit_rate` is what one
     replica serves at its operating point, requests/s, `unit_tokens` the same in tokens/s (prompt and answer),
     `unit_sequences` how many requests it then holds. `flows` and `classes` are the demand of each tenant and of each
-    request class, where they are told apart. `trusted` says whether the numbers may justify lowering.
+    request class, where they are told apart; `fitting` is the share of it with prompts of a size that may be
+    downgraded, None while that cannot be known. `trusted` says whether the numbers may justify lowering.
     """
 
     offered: float | None = None  # requests/s, unique, net of retries
@@ -117,6 +118,7 @@ class Estimate:
     unit_sequences: float | None = None
     flows: Mapping[str, float] = field(default_factory=dict)
     classes: Mapping[str, float] = field(default_factory=dict)
+    fitting: float | None = 1.0
     versions: Mapping[str, float] = field(default_factory=dict)  # unit_rate by version, where several are known
     worse: Worse | None = None  # the version that is worse than the rest of the pool, where one is
     unproven: bool = False  # whether what most replicas run came after another version, which could do what it can not
@@ -129,7 +131,8 @@ class Balance:
     operating point (ejected and cold replicas are not in it), `arriving` what was asked for and is on its way, `ahead`
     the demand at the horizon. `by_flow` and `by_class` are the parts of tenants and request classes, where told;
     `room` how much more each receiving pool could take now, and `exchange` what one replica-equivalent of this pool's
-    work costs there, by receiving pool."""
+    work costs there, by receiving pool; `fitting` the share of any of it with prompts of a size that may be sent
+    there, None where that is not known."""
 
     demand: float
     carried: float
@@ -139,6 +142,7 @@ class Balance:
     by_class: Mapping[str, float] = field(default_factory=dict)
     room: Mapping[str, float] = field(default_factory=dict)
     exchange: Mapping[str, float] = field(default_factory=dict)
+    fitting: float | None = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +224,8 @@ class Capability:
     carries the version that was read, so that a stale one loses. `note` says in a sentence what is really moved. Of
     weights, `zones` says whether a member may be a group of replicas, such as a region, or each is one endpoint; of
     admission, `setpoints` those that it has, None for whatever yours has; of replicas, `chooses` whether
-    those that a decision names as `leaving` are the ones that go.
+    those that a decision names as `leaving` are the ones that go; of a downgrade, `sizes` whether it can pick by the
+    size of the prompt.
     """
 
     unit: str
@@ -239,6 +244,7 @@ class Capability:
     zones: bool = True
     setpoints: tuple[str, ...] | None = None
     chooses: bool = False
+    sizes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

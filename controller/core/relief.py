@@ -37,6 +37,7 @@ def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Kno
         by_class=estimate.classes,
         room=room,
         exchange=exchange,
+        fitting=estimate.fitting,
     )
 
 
@@ -57,6 +58,12 @@ def names_out(snapshot: Snapshot, pool: str) -> frozenset[str]:
     return frozenset(
         one for one, held in found if held is not None and held.accepted is not None and held.accepted < OUT
     )
+
+
+def sent_away(snapshot: Snapshot, pool: str) -> float:
+    """The share of what consents that goes to other pools now."""
+    shares = (held.accepted for t, held in snapshot.targets.items() if t.pool == pool and t.lever is Lever.DOWNGRADE)
+    return min(1.0, math.fsum(one for one in shares if one is not None))
 
 
 def usable(carried: float, estimate: Estimate) -> float:
@@ -128,7 +135,7 @@ def given(
         if not share:
             return 0.0  # nearly always
         taken = share * consenting(pool, now, here)
-        here.sent(pool, share)
+        here.sent(pool, share * (now.fitting or 0.0))
         return taken
     if rules.lever is Lever.ADMISSION:
         armed = finals.get("concurrency", rules.limits.max) < rules.limits.max
@@ -159,15 +166,15 @@ def capped(finals: Mapping[str, float], estimate: Estimate, now: Balance, here: 
 
 
 def consenting(pool: PoolRules, now: Balance, here: Here | None = None) -> float:
-    """Demand whose tenant and class both agreed to a smaller model: no more than either part. A part that is not told
-    apart agrees to nothing unless nobody was asked."""
+    """Demand whose tenant and class both agreed to a smaller model: no more than either part, and of that what has
+    prompts of a size that may go. A part that is not told apart agrees to nothing unless nobody was asked."""
     here = Here() if here is None else here
     parts = []
     if pool.tenants:
         parts.append(math.fsum([here.flow(now, n) for n in now.by_flow if n in pool.consenting_tenants]))
     if pool.classes:
         parts.append(math.fsum([here.klass(now, n) for n in now.by_class if n in pool.consenting_classes]))
-    return min(parts, default=0.0)
+    return min(parts, default=0.0) * (now.fitting or 0.0)
 
 
 def shed(pool: PoolRules, now: Balance, here: Here, armed: bool, priority: float) -> float:

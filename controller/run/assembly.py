@@ -31,6 +31,7 @@ from controller.core.rules import (
     Variants,
 )  # fmt: skip
 from controller.core.setpoints import OWN
+from controller.core.sizes import Band
 from controller.core.tenancy import ClassRules, TenantRules
 from controller.run import originals
 from controller.run.ends import DryRun, Watched
@@ -178,8 +179,22 @@ def estimator_specs(config: GovernorConfig) -> tuple[EstimatorSpec, ...]:
             budget_period=config.error_budget.window,
             give_up=max((lever.give_up for lever in pool.levers.values()), default=900.0),
             lead=config.interval + pool.window / 2,
+            band=_band(pool),
         )
         for name, pool in config.pools.items()
+    )
+
+
+def _band(pool: PoolConfig) -> Band | None:
+    """The prompts that may be downgraded, None where their size does not matter."""
+    lever = pool.levers.get(Lever.DOWNGRADE)
+    if lever is None or lever.prompt is None:
+        return None
+    return Band(
+        float(lever.prompt.min or 0),
+        None if lever.prompt.max is None else float(lever.prompt.max),
+        frozenset(name for name, one in pool.tenants.items() if one.consents) if pool.tenants else None,
+        frozenset(name for name, one in pool.classes.items() if one.consents) if pool.classes else None,
     )
 
 

@@ -313,7 +313,8 @@ def learn(
             continue
         target = snapshot.targets.get(Target(name, Lever.REPLICAS))
         out = relief.names_out(snapshot, name) if readings.versions else ()
-        estimates[name], after[name] = estimate.update(spec, readings, target, snapshot.tick.at, state, out)
+        sent = relief.sent_away(snapshot, name) if spec.band is not None else 0.0
+        estimates[name], after[name] = estimate.update(spec, readings, target, snapshot.tick.at, state, out, sent)
     return estimates, after
 
 

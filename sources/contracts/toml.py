@@ -34,6 +34,7 @@ _ELSEWHERE = {
         (Fact.GPU_MEMORY, Fact.GPU_UTILISATION, Fact.XID_ERRORS), "read from the DCGM exporter, not from the engine"
     ),
     Fact.RETRIES: "no metric tells a retry from a first attempt; only a gateway that marks retries could",
+    Fact.PROMPT_LENGTHS: "no histogram of prompt lengths is known of it, so no downgrade by prompt size",
     Fact.REMAINING_TOKENS: "not exposed; estimated from running requests and output lengths",
     Fact.HELD: "only a gateway with a queue of its own exposes it",
     Fact.SATURATION: "only a gateway with flow control exposes it",

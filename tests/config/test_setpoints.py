@@ -2,11 +2,13 @@
 
 import pytest
 
-from controller.config import ConfigError, Problem
+from controller.config import ConfigError, Problem, pool_needs
+from controller.core.facts import Fact
 from controller.core.model import Lever
 from controller.core.ports import Limits
 from controller.core.setpoints import OWN
-from controller.run.assembly import fleet_rules
+from controller.core.sizes import Band
+from controller.run.assembly import estimator_specs, fleet_rules
 from tests.support.levers import config
 
 GATE = "policy: {kind: gate}"
@@ -85,6 +87,42 @@ def test_a_pid_may_hold_a_promise_by_the_deadlines_alone() -> None:
 def test_an_actuator_that_has_no_such_knob_is_named_before_anything_runs(actuator: str, expected: str) -> None:
     found = admission("concurrency, deadline", f"mode: auto, fail_static: true, {GATE}, actuator: {actuator}")
     assert any(expected in one for one in found), found
+
+
+def downgrade(more: str) -> list[str]:
+    return mistakes(f"downgrade: {{receivers: [small], policy: {{kind: downgrade}}, {more}}}")
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("prompt: {}", "prompt: says no size; write max: 4000"),
+        ("prompt: {min: 10, max: 5}", "prompt.min: 10 is above max 5"),
+        (
+            "prompt: {max: 4000}, actuator: {kind: haproxy, socket: /a, map: /b, pools: {chat: {backend: b}}}",
+            "haproxy sends requests elsewhere whatever the size of their prompts",
+        ),
+    ],
+)
+def test_a_downgrade_by_size_that_cannot_be_is_refused(more: str, expected: str) -> None:
+    found = downgrade(more)
+    assert any(expected in one for one in found), found
+
+
+def test_a_downgrade_by_size_reads_the_sizes_and_another_does_not() -> None:
+    """The buckets of one more histogram are read from every engine, so only who needs them pays."""
+    by_size = config("downgrade: {receivers: [small], policy: {kind: downgrade}, prompt: {min: 10, max: 4000}}")
+    usual = config("downgrade: {receivers: [small], policy: {kind: downgrade}}")
+
+    assert Fact.PROMPT_LENGTHS in pool_needs(by_size)[0].facts
+    assert Fact.PROMPT_LENGTHS not in pool_needs(usual)[0].facts
+    assert estimator_specs(by_size)[0].band == Band(10.0, 4000.0, frozenset({"acme"}), frozenset({"batch"}))
+    assert estimator_specs(usual)[0].band is None
+    redis = "actuator: {kind: redis, url: 'redis://127.0.0.1:1/0'}"
+    assert downgrade(f"mode: auto, prompt: {{max: 4000}}, {redis}") == []
+    assert any(
+        "prompt: means nothing for admission" in one for one in mistakes(f"admission: {{{GATE}, prompt: {{max: 9}}}}")
+    )
 
 
 def test_a_gateway_that_reads_redis_may_have_all_of_them() -> None:

@@ -15,6 +15,7 @@ VLLM_CPU = {
     Fact.ITL: "vllm:inter_token_latency_seconds",
     Fact.E2E: "vllm:e2e_request_latency_seconds",
     Fact.QUEUE_TIME: "vllm:request_queue_time_seconds",
+    Fact.PROMPT_LENGTHS: "vllm:request_prompt_tokens",
     Fact.ADMITTED: "vllm:time_to_first_token_seconds_count",
     Fact.FINISHED: "vllm:request_success_total",
     Fact.RESPONSES: "http_requests_total",

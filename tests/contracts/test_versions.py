@@ -22,6 +22,7 @@ VLLM: dict[Fact, Ranges] = {
     ],
     Fact.E2E: [("0.4.0", None, "vllm:e2e_request_latency_seconds")],
     Fact.QUEUE_TIME: [("0.6.6", None, "vllm:request_queue_time_seconds")],
+    Fact.PROMPT_LENGTHS: [("0.4.2", None, "vllm:request_prompt_tokens")],
     Fact.ADMITTED: [("0.4.0", None, "vllm:time_to_first_token_seconds_count")],
     Fact.FINISHED: [("0.5.4", None, "vllm:request_success_total")],
     Fact.PROMPT_TOKENS: [("0.4.0", None, "vllm:prompt_tokens_total")],
@@ -67,6 +68,7 @@ SGLANG: dict[Fact, Ranges] = {
     ],
     Fact.E2E: [("0.4.0", None, "sglang:e2e_request_latency_seconds")],
     Fact.QUEUE_TIME: [("0.5.2", "0.5.2", "sglang:queue_time_s"), ("0.5.3", None, "sglang:queue_time_seconds")],
+    Fact.PROMPT_LENGTHS: [("0.5.12", None, "sglang:prompt_tokens_histogram")],  # on a page; created before
     # born with the first request; proven by a gauge of the same releases
     Fact.ARRIVED: [("0.5.10", None, "sglang:http_requests_total")],
     Fact.ERRORS: [("0.5.10", None, "sglang:http_responses_total")],
@@ -102,6 +104,7 @@ SGLANG: dict[Fact, Ranges] = {
 # LoRA gauges are created with LoRA alone, so no replay shows them.
 SGLANG_SOURCE: dict[Fact, Ranges] = {
     **SGLANG,
+    Fact.PROMPT_LENGTHS: [("0.4.7", None, "sglang:prompt_tokens_histogram")],
     Fact.LORA_LOADED: [("0.5.7", None, "sglang:lora_pool_slots_used")],
 }
 

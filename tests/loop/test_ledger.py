@@ -30,6 +30,7 @@ from controller.core.model import (
 from controller.core.ports import LedgerFull
 from controller.core.reading import Reading, State, ok
 from controller.core.signals import Signal
+from controller.core.sizes import Sizes
 from controller.core.why import Why
 from controller.run import codec
 from controller.run.ledger import FileLedger, LedgerError, Record, kinds, ledger_files, read_ledger
@@ -98,6 +99,7 @@ def test_what_was_written_is_read_back_bit_for_bit(tmp_path: Path) -> None:
 @given(st.lists(READINGS, min_size=1, max_size=4), st.dictionaries(st.sampled_from("xyz"), NUMBERS, max_size=3))
 def test_any_snapshot_survives_the_codec(readings: list[Reading], replicas: dict[str, float]) -> None:
     pool = PoolReadings(
+        sizes=Sizes((100.0, 1000.0), (1.0, 2.5), 3.0),
         signals=dict(zip(Signal, readings, strict=False)),
         replicas={name: Scope({Signal.RUNNING: ok(value)}) for name, value in replicas.items()},
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.core import relief
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState, Tick
 from controller.core.ports import Balance, Brief, Estimate, Limits, View
-from controller.core.rules import PoolRules
+from controller.core.rules import LeverRules, PoolRules
 from controller.core.tenancy import ClassRules, TenantRules
 from controller.core.why import Why
 from controller.run.codec import decode, encode
@@ -64,6 +64,31 @@ def propose(
 
 def values(made: dict[str, Proposal]) -> dict[str, float]:
     return {name: round(p.value, 9) for name, p in made.items()}
+
+
+@pytest.mark.parametrize("fits", [None, math.nan, -0.1])
+def test_while_the_sizes_of_prompts_are_not_known_nothing_more_is_sent_and_nothing_comes_back(
+    fits: float | None,
+) -> None:
+    for left in (0.0, 4.0):
+        view, brief = case(left, {"small": 0.3})
+        made, _ = propose(view, replace(brief, balance=replace(brief.balance, fitting=fits)))
+        assert (made["small"].ask, made["small"].value, made["small"].why) == (Ask.AT_LEAST, 0.3, Why.MISSING)
+
+
+def test_a_share_counts_only_as_far_as_prompts_may_go() -> None:
+    """A quarter of the work of who consents is of short prompts: it takes four times the share to relieve the same."""
+    view, brief = case(1.0, {"small": 0.0})
+    some = replace(brief.balance, fitting=0.25)
+    assert consenting(view.tenants, view.classes, brief.balance) == 8.0
+    assert consenting(view.tenants, view.classes, some) == 2.0
+    rules = PoolRules("llm", (), (), (), tenants=view.tenants)
+    lever = LeverRules(Lever.DOWNGRADE, "downgrade", "twin", members=("small",))
+    assert relief.given(lever, {"small": 0.5}, rules, view.estimate, some) == pytest.approx(1.0)
+    assert relief.given(lever, {"small": 0.5}, rules, view.estimate, replace(some, fitting=None)) == 0.0
+    here = relief.Here()
+    relief.given(lever, {"small": 0.5}, rules, view.estimate, some, here)
+    assert here.flow(some, "a") == pytest.approx(7.0)  # the rest is still here for the next lever
 
 
 def run(

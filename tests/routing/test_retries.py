@@ -77,6 +77,18 @@ def test_nobody_is_downgraded_without_the_consent_of_tenant_and_class() -> None:
     assert consents(Downgrade("small", 1.0, frozenset("*"), frozenset("*")), request())
 
 
+def test_only_prompts_of_a_size_that_may_go_do() -> None:
+    everybody = (frozenset("*"), frozenset("*"))
+    long = Downgrade("far", 1.0, *everybody, shortest_prompt=1001)
+    assert [consents(long, request(prompt=size)) for size in (1000, 1001, 99_999)] == [False, True, True]
+
+    thinner, rules = Thinner(), (Downgrade("small", 0.5, *everybody, longest_prompt=1000),)
+    pools = [pool_for(request(prompt=100 if i % 2 else 5000), rules, thinner) for i in range(200)]
+    assert pools.count("small") == 50  # half of those that may, not of all
+    with pytest.raises(ValueError, match="shortest_prompt: is above longest_prompt; write at most 10"):
+        Downgrade("small", 1.0, *everybody, longest_prompt=10, shortest_prompt=11)
+
+
 def test_a_share_of_those_that_consent_goes_to_the_first_rule_that_fits() -> None:
     thinner = Thinner()
     rules = (RULE, Downgrade("small", 1.0, frozenset("*"), frozenset("*")))

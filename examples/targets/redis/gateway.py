@@ -65,5 +65,6 @@ class Gateway:
         return None if value is None else float(value)
 
     def goes_to(self, receiver: str, *, consents: bool) -> bool:
-        """Whether this request goes to the smaller model of the pool `receiver`."""
+        """Whether this request goes to the smaller model of the pool `receiver`. Who consents is for you to say, and so
+        are the sizes of prompts that may go, where the config has `prompt`."""
         return consents and random.random() < (self.set_point("downgrade", receiver) or 0.0)
