@@ -68,7 +68,7 @@ class Threshold:
         )
         step_up: float | None = param(
             "how far the value moves when the signal is above; without it by the lever: 1 replica, 1 of a breaker, 0.1 "
-            "of a weight or downgrade, 5 % of `max` of caps and set-points",
+            "of a weight, a downgrade or affinity, 5 % of `max` of caps and set-points",
             None,
             gt=0,
         )
