@@ -22,7 +22,7 @@ which sees errors and not the slow-but-alive.
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
@@ -137,15 +137,14 @@ class Breaker:
         )  # fmt: skip
         quiet: float = param("time in rotation after which relapses are forgotten", QUIET, unit=Unit.DURATION, gt=0)
 
-    @dataclass(frozen=True, slots=True)
-    class State:
+    class State(NamedTuple):
         """Health by replica; what part of the judgements of replicas in rotation found one slow, over `looked` seconds
         at most; what each replica runs, as last told."""
 
-        replicas: Mapping[str, Health] = field(default_factory=dict)
+        replicas: Mapping[str, Health] = {}
         rough: float = 0.0
         looked: float = 0.0
-        versions: Mapping[str, str] = field(default_factory=dict)
+        versions: Mapping[str, str] = {}
 
     def __init__(self, config: "Breaker.Config") -> None:
         for name in ("open_max", "open_max_slow"):
@@ -179,11 +178,10 @@ class Breaker:
         known = self._rough(state, before, serving, view.tick)
         patience = (SHORT if brief.left > 0 else 1.0) * self._patience(known.rough)
         judged = self._judged(health, said, patience, view.tick)
-        whole = self._condemned(view, brief, versions, judged, health, room, self._overload(view, brief, serving))
-        health, held = self._eject(
-            health, said, judged, whole, room, self._overload(view, brief, serving), view.tick, most
-        )
-        out = sum(one.phase is not Phase.CLOSED for one in health.values())
+        overload = self._overload(view, brief, serving)
+        whole = self._condemned(view, brief, versions, judged, health, room, overload) if versions else None
+        health, held = self._eject(health, said, judged, whole, room, overload, view.tick, most)
+        fleet = {"out": float(sum(one.phase is not Phase.CLOSED for one in health.values())), "most": float(room)}
         proposals = [
             _proposal(
                 target,
@@ -191,14 +189,14 @@ class Breaker:
                 health[name],
                 said[name],
                 Why.EJECTION_CAP if name in forced else held.get(name),
-                {"out": float(out), "most": float(room), **(whole.evidence if whole and name in whole.names else {})},
+                {**fleet, **whole.evidence} if whole and name in whole.names else fleet,
             )
             for name, (target, owner) in owners.items()
             if owner.accepted is not None
         ]
         # One that could not be read yet is seen for the first time when it can: it may be out.
         seen = {n: one for n, one in health.items() if n in state.replicas or owners[n][1].accepted is not None}
-        return tuple(proposals), replace(known, replicas=seen, versions=versions)
+        return tuple(proposals), known._replace(replicas=seen, versions=versions)
 
     # --- one replica -------------------------------------------------------------------------------------------------
 
@@ -323,7 +321,7 @@ class Breaker:
             return state
         looked = min(state.looked + spent, max(ROUGH, spent))
         part = sum(one.slow > 0 for one in new) / len(new)
-        return replace(state, rough=state.rough + spent / looked * (part - state.rough), looked=looked)
+        return state._replace(rough=state.rough + spent / looked * (part - state.rough), looked=looked)
 
     def _most(self, members: int) -> int:
         """How many replicas of one version may be out."""
@@ -353,8 +351,9 @@ class Breaker:
         for name, one in health.items():
             if one.phase is Phase.CLOSED:
                 told = said[name].since(one.since)
-                soft = (told.slowness or 0.0) >= self.config.slow_ratio or told.failing(self.config.errors)
-                bad = max(told.slowness or 0.0, told.errors or 0.0)
+                slowness = told.slowness or 0.0
+                soft = slowness >= self.config.slow_ratio or told.failing(self.config.errors)
+                bad = max(slowness, told.errors or 0.0)
                 judged[name] = _Judged(self._verdict(one, said[name], told, patience, tick), bad, soft)
         return judged
 
@@ -453,7 +452,8 @@ def _proposal(
         "slowness": verdict.slowness, "errors": verdict.errors, "ended": verdict.ended or None,
         "relapses": float(one.relapses) or None, "ratio": verdict.ratio, "raw": verdict.raw, "first": verdict.first,
     }  # fmt: skip
-    evidence = {**{name: number for name, number in numbers.items() if number is not None}, **fleet}
+    evidence = {name: number for name, number in numbers.items() if number is not None}
+    evidence.update(fleet)
     if not verdict.heard and value >= current and held is not Why.EJECTION_CAP:
         return Proposal(target, Ask.AT_MOST, current, "breaker", Why.MISSING, evidence)
     if held is not None and (one.phase is Phase.CLOSED or held is Why.EJECTION_CAP):
