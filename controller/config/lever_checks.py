@@ -4,7 +4,7 @@ to tenants that no fleet could keep, and receiving pools that send back."""
 from collections.abc import Iterator
 
 from controller.config.errors import Finding, Path
-from controller.config.levers import DEFAULTS, NO_LIMIT, SETPOINTS
+from controller.config.levers import DEFAULTS, NO_LIMIT, ONE_VERSION, SETPOINTS
 from controller.config.models import GovernorConfig, LeverConfig, PoolConfig
 from controller.config.report import nearest
 from controller.config.setpoint_checks import BY_STEPS, set_points
@@ -54,6 +54,13 @@ def check_lever(config: GovernorConfig, pool_at: Path, lever: Lever, settings: L
             "write labels: {replica: pod}",
             ((*pool_at, "labels", "replica"),),
         )
+    if lever is Lever.BREAKER and settings.version_group != ONE_VERSION and not pool.labels.version:
+        yield Finding(
+            (*at, "version_group"),
+            "no label tells the versions apart",
+            "write labels: {version: <label>} in the pool, for example pod_template_hash",
+            ((*pool_at, "labels"),),
+        )
     if lever in PER_REPLICA and not pool.labels.replica:
         yield Finding(
             at, "no label tells the replicas apart", "write labels: {replica: pod}", ((*pool_at, "labels", "replica"),)
@@ -92,7 +99,14 @@ def _drains(config: GovernorConfig, pool_at: Path, pool: PoolConfig, settings: L
 
 
 def promised(at: Path, pool: PoolConfig) -> Iterator[Finding]:
-    """What is said of tenants and classes."""
+    """What is said of tenants, classes and versions."""
+    if pool.labels.version and not pool.labels.replica:
+        yield Finding(
+            (*at, "labels", "version"),
+            "a version is told by what its replicas do, and no label tells those apart",
+            "write replica: pod beside it",
+            ((*at, "labels", "replica"),),
+        )
     if pool.tenants and not pool.tenant_label:
         mend = "write labels: {tenant: <label>} in the pool"
         yield Finding(
@@ -281,7 +295,7 @@ def _means_nothing(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Fi
         ("setpoints", (Lever.ADMISSION,), settings.setpoints != SETPOINTS),
         ("prompt", (Lever.DOWNGRADE,), settings.prompt is not None),
         ("group", tuple(sorted(PER_REPLICA)), settings.group != DEFAULTS[lever].group),
-        ("version_group", (Lever.BREAKER,), settings.version_group != 0.5),
+        ("version_group", (Lever.BREAKER,), settings.version_group != ONE_VERSION),
         ("by", (Lever.WEIGHT,), settings.by != "replica"),
         ("drain", (Lever.REPLICAS,), settings.drain > 0),
         ("expiry", tuple(one for one in Lever if one is not Lever.REPLICAS), settings.expiry > 0),

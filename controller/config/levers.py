@@ -17,6 +17,7 @@ AFFINITY = "affinity"  # the one set-point of routing
 NO_LIMIT = 1e12  # tokens/s, requests or tokens that no gateway reaches: a cap or gate that stands there does nothing
 SetPoint = Literal["concurrency", "longest_prompt", "deadline", "priority"]  # of admission
 SETPOINTS: tuple[SetPoint, ...] = ("concurrency", "longest_prompt")  # unless the file names others
+ONE_VERSION = 0.5  # largest part of the replicas that may be out where all of them run one bad version
 EVERY_SETPOINT: tuple[SetPoint, ...] = (*SETPOINTS, "deadline", "priority")
 
 

@@ -27,7 +27,7 @@ from controller.config.fields import (
     Share,
     Text,
 )
-from controller.config.levers import NO_LIMIT, SETPOINTS, SetPoint, with_defaults
+from controller.config.levers import NO_LIMIT, ONE_VERSION, SETPOINTS, SetPoint, with_defaults
 from controller.config.plugins import ActuatorChoice, ActuatorPlugin, Plugin, PolicyPlugin, SourcePlugin
 from controller.config.units import ByLever, Duration, Size, Whole, Within, Written, duration, format_duration, ratio
 from controller.core.model import Lever, Mode
@@ -277,7 +277,7 @@ class LeverConfig(Model):
         0.2, description="weight, breaker: largest part of the replicas that may be held back at once"
     )
     version_group: Share = Field(
-        0.5, description="breaker: the same where all of them run one version, as `labels.version` tells"
+        ONE_VERSION, description="breaker: the same where all of them run one version, as `labels.version` tells"
     )
     by: Literal["replica", "zone"] = Field(
         "replica", description="weight: whether each replica has a weight, or each value of `labels.zone`"
