@@ -9,7 +9,7 @@ from sources.contracts import engines, load
 from sources.contracts.contract import Contract
 from sources.prometheus.plan import presence
 from sources.prometheus.promql import Reader, offset
-from sources.prometheus.rules import STEP, labels, name
+from sources.prometheus.rules import RAW, STEP, labels, name
 
 # A rule, too, must not read closer to now than a scrape lasts: see the `delay` of the source.
 DELAY = 2.0
@@ -35,7 +35,7 @@ def _rules(contract: Contract) -> Iterator[dict[str, str]]:
     reader = Reader(labels(contract), (), offset(STEP + DELAY), "up", offset(DELAY))
     for fact, candidates in contract.candidates.items():
         for position, candidate in enumerate(candidates):
-            if candidate.kind == "histogram":
+            if candidate.kind == "histogram" and fact not in RAW:
                 older = presence(candidates[:position])
                 yield {"record": name(contract, fact, candidate, "bucket"), "expr": reader.buckets(candidate, older)}
                 yield {"record": name(contract, fact, candidate, "sum"), "expr": reader.total(candidate, older)}

@@ -10,6 +10,7 @@ from sources.prometheus.plan import Question
 from sources.prometheus.promql import aggregate, selector, tagged
 
 STEP = 15.0
+RAW = frozenset({Fact.PROMPT_LENGTHS})  # asked for by few, so that no rule records them for all
 
 
 def labels(contract: Contract) -> tuple[str, ...]:
@@ -26,7 +27,7 @@ def recorded(question: Question, back: float) -> str:
     """The query that reads the rules instead of the raw series, or "" when the rules do not hold what is asked."""
     contract = question.family.contract
     kept = set(labels(contract))
-    if question.family.platform or question.fact.kind is not Kind.HISTOGRAM:
+    if question.family.platform or question.fact.kind is not Kind.HISTOGRAM or question.fact in RAW:
         return ""
     for part in question.parts:
         if part.candidate.kind != "histogram" or {*part.labels, *(m.label for m in part.place.matchers)} - kept:
