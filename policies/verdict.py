@@ -156,7 +156,7 @@ def _verdict(
     now: float, scope: Scope, told: pace.Against | None, mine: pace.Pace | None, soon: float, share: float,
     count: float, rest: float,
 ) -> Verdict:  # fmt: skip
-    known = [r for s in (Signal.OOM_RESTARTS, Signal.CRASH_RESTARTS) if (r := scope.get(s).usable) is not None]
+    killed, crashed = scope.get(Signal.OOM_RESTARTS).usable, scope.get(Signal.CRASH_RESTARTS).usable
     looked = scope.get(Signal.RUNNING)
     scraped = now - looked.age if looked.usable is not None and looked.age is not None else None
     idle = scraped if mine is not None and scraped is not None and mine.read < scraped - 1e-6 else None
@@ -174,6 +174,6 @@ def _verdict(
         rest,
         stuck=bool(scope.get(Signal.STUCK).usable),
         faulty=bool(scope.get(Signal.XID_ERRORS).usable),
-        restarts=sum(known) if known else None,
+        restarts=None if killed is None and crashed is None else (killed or 0.0) + (crashed or 0.0),
         idle=idle,
     )

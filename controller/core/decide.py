@@ -128,7 +128,7 @@ class _Turn:
     ) -> None:  # fmt: skip
         """How much more work a lever lets in after this tick than before it."""
         back, _ = self._released.get(pool.pool, (0.0, 0.0))
-        if any(d.changed and moves(d) for d in made.values()):
+        if any(d.final != d.current and d.changed and moves(d) for d in made.values()):
             was = {t.member: d.current for t, d in made.items() if d.current is not None}
             back += relief.given(lever, was, pool, estimate, balance)
             back -= relief.given(lever, values, pool, estimate, balance)

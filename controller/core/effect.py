@@ -347,6 +347,8 @@ def _onward(moved: float, state: PoolEffect, trial: Trial, lever: Lever, seen: S
 def _conclude(
     state: PoolEffect, found: Sequence[Finding], seen: Seen, trials: Mapping[Lever, Trial]
 ) -> PoolEffect:  # fmt: skip
+    if not found and not state.passed_over and not state.undos:
+        return state  # nearly always
     absents, passed, undos = dict(state.absents), dict(state.passed_over), dict(state.undos)
     for finding in found:
         lever = finding.lever

@@ -13,4 +13,4 @@ def moves(decision: Decision) -> bool:
 
 def stands(decision: Decision) -> float | None:
     """The value that will be there after this tick: a lever that only observes relieves nobody."""
-    return decision.final if moves(decision) else decision.current
+    return decision.final if not decision.blocked and decision.mode in ACTING else decision.current

@@ -82,8 +82,10 @@ def note(
         # It came to rest: the next swing begins here.
         turn = peak = (at, position)
         swings = ()
-    kept = tuple(c for i, c in enumerate(cells) if i + 1 == len(cells) or cells[i + 1].at > turn[0] - reach)
-    return OscillationState(at, gain, turn, peak, swings, kept[-MOST_CELLS:])
+    first, begin = 0, turn[0] - reach  # a cell lasts until the next one begins
+    while first + 1 < len(cells) and cells[first + 1].at <= begin:
+        first += 1
+    return OscillationState(at, gain, turn, peak, swings, cells[first:][-MOST_CELLS:])
 
 
 def _oscillates(swings: tuple[Swing, ...], dead_time: float) -> bool:
