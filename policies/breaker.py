@@ -66,6 +66,8 @@ SILENT_SLOW = 45.0  # seconds after which a probe that got no request is given m
 FEW = 300.0  # seconds after which the few requests of a quiet pool are enough: errors would have shown in them
 TRIED = 2.5  # seconds of its own data by which one that is not in full rotation is judged
 ENOUGH = 20.0  # gaps between tokens of one that is out by which it may be let back
+MOSTLY = 0.8  # share of errors of a replica that serves nothing to speak of, whatever the load
+_URGENCY = {Why.FAILING_REPLICA: 1, Why.SLOW_REPLICA: 2}  # what is a matter of its fleet, and what goes first; else 0
 
 
 class Health(NamedTuple):
@@ -94,12 +96,13 @@ class Health(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """Of one replica in rotation: why it should be out, None when it should not; how bad it looks, and whether it does
-    so now."""
+    """Of one replica in rotation: why it should be out, None when it should not; how bad it looks, whether it does
+    so now, and by errors."""
 
     why: Why | None
     bad: float
     soft: bool
+    fails: bool = False
 
 
 class Breaker:
@@ -351,10 +354,10 @@ class Breaker:
         for name, one in health.items():
             if one.phase is Phase.CLOSED:
                 told = said[name].since(one.since)
-                slowness = told.slowness or 0.0
-                soft = slowness >= self.config.slow_ratio or told.failing(self.config.errors)
+                slowness, fails = told.slowness or 0.0, told.failing(self.config.errors)
+                soft = slowness >= self.config.slow_ratio or fails
                 bad = max(slowness, told.errors or 0.0)
-                judged[name] = _Judged(self._verdict(one, said[name], told, patience, tick), bad, soft)
+                judged[name] = _Judged(self._verdict(one, said[name], told, patience, tick), bad, soft, fails)
         return judged
 
     def _condemned(
@@ -377,25 +380,38 @@ class Breaker:
         """The health after ejections, and why some that look bad were left where they are."""
         after, held = dict(health), dict[str, Why]()
         together = whole.names if whole is not None else ()
-        bad: list[tuple[bool, float, str, Why]] = []
-        looks = 0  # bad now, also where it has not lasted yet
+        bad: list[tuple[int, float, str, Why]] = []
+        looks = failing = 0  # bad now, also where it has not lasted yet; and of those, who answer errors
         for name, one in health.items():
             if one.phase is not Phase.CLOSED:
                 looks += 1
+                failing += self._failed(one)
                 continue
             mine = judged[name]
             looks += mine.soft and not said[name].stuck
+            failing += mine.fails and not said[name].stuck
             if name in together:
                 why = mine.why or (Why.FAILING_REPLICA if whole and whole.fails is not None else Why.SLOW_REPLICA)
                 after[name] = self._open(name, one, why, tick.at, most)._replace(version=True)
             elif mine.why is not None:
-                own = mine.why in (Why.STUCK_REPLICA, Why.FAULTY_REPLICA, Why.RESTARTED)
-                bad.append((not own, -mine.bad, name, mine.why))
+                bad.append((_URGENCY.get(mine.why, 0), -mine.bad, name, mine.why))
         free = room - sum(one.phase is not Phase.CLOSED for one in after.values())
-        for of_fleet, _, name, why in sorted(bad):
-            if of_fleet and (overload or looks > room):
+        for urgency, _, name, why in sorted(bad):
+            # Another that is slow is no sign that errors are the fleet's, and who fails most of what it gets is no
+            # capacity that an overload could miss.
+            fails = why is Why.FAILING_REPLICA
+            many = (failing if fails else looks) > room
+            if urgency and (many or (overload and not (fails and (said[name].errors or 0.0) >= MOSTLY))):
                 held[name] = Why.FLEET_SLOW
-            elif free <= 0:
+                continue
+            if free == 0 and why not in (Why.SLOW_REPLICA, Why.RESTARTED):
+                # Who is slow still answers, who fails or stands still does not, and looks idle to the router.
+                called = _called_back(after)
+                if called is not None:
+                    after[called] = _fresh(moved(after[called], Phase.CLOSED, tick.at)._replace(relapses=0, vainly=0))
+                    held[called] = Why.EJECTION_CAP
+                    free += 1
+            if free <= 0:
                 held[name] = Why.EJECTION_CAP
             else:
                 restarts = said[name].restarts
@@ -413,7 +429,11 @@ class Breaker:
         steps = sorted(fleet_pace(view, serving).values())
         depths = [view.pool.replicas[n].get(Signal.QUEUE_DEPTH).usable for n in serving if n in view.pool.replicas]
         queues = sorted(depth for depth in depths if depth is not None)
-        return bool((steps and median(steps) >= OVER) or (queues and median(queues) >= 1.0))
+        # Behind a gate they wait there and not inside, for any of them.
+        inside = math.fsum(scope.get(Signal.QUEUE_DEPTH).usable or 0.0 for scope in view.pool.replicas.values())
+        waiting = view.pool.get(Signal.QUEUE_DEPTH).usable or 0.0
+        before = max(0.0, waiting - inside) / max(1, len(serving))
+        return bool((steps and median(steps) >= OVER) or (queues and median(queues) + before >= 1.0))
 
 
 def _versions(view: View, state: Breaker.State, names: Collection[str]) -> Mapping[str, str]:
@@ -429,6 +449,16 @@ def _averaged(one: Health, told: Verdict, slowness: float | None, memory: float)
     end = told.paced.end
     kept, new = one.tokens * math.exp(-(end - one.judged) / memory), max(told.samples, 1.0)
     return one._replace(slowness=(kept * one.slowness + new * slowness) / (kept + new), tokens=kept + new, judged=end)
+
+
+def _called_back(health: Mapping[str, Health]) -> str | None:
+    """Of those that are out because they are slow, the one that gives its place to one that does not answer at all:
+    who is furthest on its way back, then who is out longest."""
+    slow = [
+        (-FACTOR[one.phase], one.since, name) for name, one in health.items()
+        if one.phase is not Phase.CLOSED and one.cause is Why.SLOW_REPLICA and not one.version
+    ]  # fmt: skip
+    return min(slow)[2] if slow else None
 
 
 def _fresh(one: Health) -> Health:

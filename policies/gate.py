@@ -147,12 +147,14 @@ class Gate:
         if holds is None or not math.isfinite(holds) or holds <= 0:
             return Proposal(target, Ask.AT_MOST, current, "gate", Why.MISSING), state._replace(concurrency=None)
         over = _over(view, objectives, current)
+        if over is not None and view.estimate.evidence.get("stragglers"):
+            over = min(over, 0.0)  # a percentile of all is theirs, and fewer requests everywhere make nobody quicker
         trim = state.trim
         if over is not None and over > 0:
             trim = max(-config.trim, trim - gone / FOLLOW * over)
         elif over is not None:
             trim *= math.exp(-gone / config.relax)
-        aim = max(config.least, holds * config.headroom * math.exp(trim))
+        aim = max(config.least, _aim(view, holds, config.headroom, trim))
         point = aim
         if current < limits.max:
             # What was rounded away is kept, within a quantum of what stands: dropped where guards hold the value back,
@@ -206,6 +208,15 @@ class Gate:
                 return Proposal(target, Ask.AT_MOST, current, "gate", doubt, evidence), state
         why = Why.OUT_OF_MEMORY if cut < 1.0 and wish < current else Why.PROMPT_FITS
         return Proposal(target, Ask.SET, wish, "gate", why, evidence), state
+
+
+def _aim(view: View, holds: float, headroom: float, trim: float) -> float:
+    """Requests in flight per replica. One more than the slots of an engine, where they are known: whoever is beyond
+    them only waits inside, and that one shows if there are more slots by now. Lateness says nothing of the slots, so
+    the trim is that of the batch which would be in time."""
+    evidence = view.estimate.evidence
+    slots, in_time = evidence.get("slots", math.inf), evidence.get("in_time", holds)
+    return min(holds * headroom, max(in_time, holds) * headroom * math.exp(trim), slots + 1.0)
 
 
 def _over(view: View, objectives: Sequence[Objective], cap: float) -> float | None:

@@ -4,6 +4,7 @@ Pure: readings and the previous state in, an estimate and the next state out. On
 policies stay laws and the ledger holds all memory.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -117,6 +118,21 @@ def _kv_tokens(profile: Profile, shape: Shape, state: EstimatorState) -> dict[st
     return {"kv_tokens": state.kv_sequences * (shape.prompt + shape.output / 2)}
 
 
+def _batches(spec: EstimatorSpec, profile: Profile, shape: Shape, state: EstimatorState) -> dict[str, float]:
+    """What limits the batch: `slots` that an engine has, where that is known, and how many sequences would be in time
+    if it had more. Laws of what may be in flight tell the two apart: the first is counted, the second is a model that
+    measurements correct. And how many replicas are slow by themselves."""
+    told = spec.profile.max_num_seqs if spec.profile is not None else None  # that of the default is another engine's
+    most = [one for one in (state.slots.limit, told) if one is not None]
+    free = replace(profile, max_num_seqs=math.inf)
+    found = {"in_time": capacity(free, shape, state.kappa, spec.itl_target, state.kv_sequences).sequences}
+    if most:
+        found["slots"] = min(most)
+    if state.stragglers:
+        found["stragglers"] = float(state.stragglers)
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
 def _assemble(
     spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, served: Capacity | None, shown: float | None,
     offered: float | None, ahead: ahead_of.Forecast | None, horizon: float, state: EstimatorState, profile: Profile,
@@ -148,6 +164,7 @@ def _assemble(
         base, each, least = terms(profile, state.shape, state.kappa)
         evidence.update(step_base=base, step_each=each, step_least=least)
         evidence.update(_kv_tokens(profile, state.shape, state))
+        evidence.update(_batches(spec, profile, state.shape, state))
     hit = pool.get(Signal.PREFIX_HIT_RATE)
     demand = max(demands.values()) if demands else None
     flows: dict[str, float] = {}

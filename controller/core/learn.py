@@ -4,12 +4,14 @@ Pure: the readings of one tick and the memory before it give the memory after it
 """
 
 import math
+from functools import partial
 
 from controller.core import forecast as ahead_of
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.model import PoolReadings
 from controller.core.signals import Signal
 from controller.core.step_model import Profile, Shape, step_time, terms
+from controller.core.stragglers import others
 from controller.core.tilt import Tilt
 
 LEARN_TIME = 180.0  # seconds over which kappa and the shape of requests follow what is measured
@@ -35,6 +37,11 @@ def learn(
         shape = _shape(pool, prompt.value or 0.0, output.value, finished.value, gain, state)
     itl = _itl(pool)
     batch = _batch(pool, itl, output.value, replicas)
+    # Who is slow by itself says nothing of the others, and the model is of one that is not.
+    rest = others(pool, partial(step_time, bent(spec.prior, state), shape)) if itl is not None else None
+    if rest is not None:
+        itl, batch = rest.itl, rest.batch
+    state = state._replace(stragglers=rest.left_out if rest is not None else 0)
     if not batch:
         return state._replace(
             at=now, shape=shape, batch=None, replicas=replicas, forecast=memory, cache_told=told

@@ -82,10 +82,10 @@ class EstimatorState(NamedTuple):
     fill the KV cache of one replica; `slots` what single replicas show of a limit of the batch; `full` the batch at
     which requests had to wait, where that was seen, and `full_for` how many seconds of that; `asked` capacity that was
     asked for and is awaited: (replicas, unix seconds); `lags` seconds that capacity took to come, newest last;
-    `cache_told` whether KV usage was ever read. Where versions are told apart, what is said here of a replica is of
-    `version`, which most of them run, and `versions` has what was learned of each (``versions``);
-    `fitting` the share of the work that a downgrade may take by the size of its prompts;
-    `blamed` when one of them failed far more than the rest, unix seconds."""
+    `cache_told` whether KV usage was ever read; `stragglers` how many replicas are slow by themselves. Where versions
+    are told apart, what is said here of a replica is of `version`, which most of them run, and `versions` has what was
+    learned of each (``versions``); `fitting` the share of the work that a downgrade may take by the size of its
+    prompts; `blamed` when one of them failed far more than the rest, unix seconds."""
 
     at: float | None = None
     kappa: float = 1.0
@@ -105,6 +105,7 @@ class EstimatorState(NamedTuple):
     asked: tuple[tuple[float, float], ...] = ()
     lags: tuple[float, ...] = ()
     cache_told: bool = False
+    stragglers: int = 0
     version: str = ""
     blamed: float | None = None
     fitting: float | None = None

@@ -296,3 +296,38 @@ def test_requests_do_not_look_longer_than_they_are_while_more_begin_than_end() -
     assert state.shape is not None
     assert state.shape.prompt == pytest.approx(1000.0)
     assert state.shape.output == pytest.approx(100.0)
+
+
+def with_replicas(slow: int, of: int = 9, factor: float = 3.0) -> PoolReadings:
+    """Nine replicas with batches of 40, some of which are slower by a factor; the mean of the pool is by tokens."""
+    step = 0.01 + 0.0003 * 40
+    steps = [step * (factor if i < slow else 1.0) for i in range(of)]
+    counts = [40 * 60 / one for one in steps]
+    mean = sum(one * count for one, count in zip(steps, counts, strict=True)) / sum(counts)
+    made = pool(rate=100.0, batch=40.0, replicas=of, itl=mean)
+    scopes = {
+        f"pod-{i}": Scope(
+            {Signal.QUEUE_DEPTH: ok(0.0), Signal.RUNNING: ok(40.0)},
+            {Signal.ITL: {"mean": ok(steps[i], count=counts[i], window=60.0)}},
+        )
+        for i in range(of)
+    }  # fmt: skip
+    return replace(made, replicas=scopes)
+
+
+def test_one_slow_replica_does_not_make_all_of_its_pool_look_slow() -> None:
+    """Its tokens were in the mean, so every replica was taken for a weaker one: the gate let fewer in everywhere."""
+    healthy, _ = learn(*[with_replicas(0)] * 40)
+    made, _ = learn(*[with_replicas(1)] * 40)
+
+    assert made.kappa == pytest.approx(healthy.kappa, rel=0.01)
+    assert made.unit_sequences == pytest.approx(healthy.unit_sequences, rel=0.01)
+    assert (made.evidence["stragglers"], "stragglers" in healthy.evidence) == (1.0, False)
+
+
+def test_a_fleet_most_of_which_is_slow_is_slow() -> None:
+    """A model that leaves out whoever is late would call every fleet quick."""
+    made, _ = learn(*[with_replicas(5, factor=1.9)] * 60)
+
+    assert made.kappa > 1.2
+    assert "stragglers" not in made.evidence

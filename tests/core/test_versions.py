@@ -71,10 +71,10 @@ def test_what_was_learned_of_the_old_version_is_not_overwritten_by_a_canary() ->
     blind, aware = Learner(), Learner()
     for learner, named in ((blind, False), (aware, True)):
         learner.run(fleet(named, **OLD), 600.0)
-        learner.run(fleet(named, **OLD, v2_3=3.0), 900.0)
+        learner.run(fleet(named, **OLD, v2_3=1.8), 900.0)  # from twice on it would be left out as a straggler
     kappa = {version: one.kappa for version, one in aware.state.versions.items()}
 
-    assert kappa == {"v1": pytest.approx(1.0, abs=0.01), "v2": pytest.approx(2.0, abs=0.05)}  # bounded to a factor of 2
+    assert kappa == {"v1": pytest.approx(1.0, abs=0.01), "v2": pytest.approx(1.8, abs=0.05)}
     assert aware.made.kappa == pytest.approx(1.0, abs=0.01)
     assert blind.made.kappa > 1.1
 

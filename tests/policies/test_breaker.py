@@ -519,3 +519,51 @@ def test_who_failed_comes_back_whole_also_in_a_quiet_night() -> None:
     fleet.until("r0", 0.25, 600.0, r0=rare)
     fleet.until("r0", 1.0, 420.0, r0=rare)
     assert fleet.factors["r0"] == 1.0
+
+
+# --- who fails and who is slow ---------------------------------------------------------------------------------------
+
+
+def test_a_slow_replica_that_is_out_does_not_keep_a_failing_one_in() -> None:
+    """One of nine may be out. The slow one was, and the one that answered errors at once looked idle to the router: a
+    tenth of all requests of a flash went to it, and failed."""
+    fleet = rotation(9)
+    fleet.run(60.0)
+    fleet.until("r0", 0.0, 60.0, r0=SLOW)
+    fleet.tick(r0=SLOW, r1=Seen(errors=1.0))
+
+    assert fleet.out() == ["r1"]
+    assert fleet.last["r0"].why is Why.EJECTION_CAP
+    fleet.run(60.0, r0=SLOW, r1=Seen(errors=1.0))
+    assert fleet.factors["r0"] == 1.0  # and it stays while the other is out
+    fleet.run(300.0, r0=SLOW)
+    assert "r1" not in fleet.out()
+
+
+def test_two_that_fail_at_once_are_the_fleet_s_also_when_a_third_is_slow() -> None:
+    fleet = rotation(9)
+    fleet.run(60.0)
+    fleet.until("r0", 0.0, 60.0, r0=SLOW)
+    for _ in range(8):
+        fleet.tick(r0=SLOW, r1=Seen(errors=1.0), r2=Seen(errors=1.0))
+        assert fleet.factors["r1"] == fleet.factors["r2"] == 1.0
+
+
+def test_an_overload_does_not_keep_a_replica_that_answers_nothing_but_errors() -> None:
+    """A queue hid it for minutes, and all that waited was drained into it."""
+    fleet = rotation(9, brief=Brief(Balance(20.0, 9.0), 11.0))
+    fleet.run(60.0, Seen(slow=2.0))
+    fleet.tick(Seen(slow=2.0), r1=Seen(slow=2.0, errors=1.0))
+
+    assert fleet.out() == ["r1"]
+
+
+def test_a_queue_at_the_gateway_is_an_overload_as_one_inside_is() -> None:
+    """With a gate nobody waits inside; there the slow one went out in the middle of a flash and came back empty, and
+    all that waited was sent to it."""
+    fleet = rotation(9, brief=Brief(Balance(20.0, 9.0), 11.0), queued=90.0)
+    fleet.run(180.0, r0=SLOW)
+    assert fleet.out() == []
+
+    fleet.queued = 0.0
+    fleet.until("r0", 0.0, 90.0, r0=SLOW)

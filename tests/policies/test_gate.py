@@ -230,3 +230,39 @@ def test_bad_data_never_relaxes(
         assert math.isfinite(made.value)
         assert all(map(math.isfinite, made.evidence.values()))
     assert decode(Gate.State, encode(after)) == after
+
+
+# --- what the gate stands on -----------------------------------------------------------------------------------------
+
+
+def known(seen: View, **evidence: float) -> View:
+    """With what is known of the batch."""
+    return replace(seen, estimate=replace(seen.estimate, evidence={**seen.estimate.evidence, **evidence}))
+
+
+def test_beyond_the_slots_of_an_engine_one_is_let_in_to_show_if_there_are_more() -> None:
+    """15 % above 32 slots waited inside, where no class goes first and no deadline is kept."""
+    made, _, _ = step(known(view(holds=32.0), slots=32.0, in_time=37.0))
+
+    assert made.value == 33.0
+
+
+def test_late_tokens_take_no_slot_away_that_the_model_says_is_in_time() -> None:
+    """Tokens are late for the prompts between them; two slots fewer in each engine only made the queue longer."""
+    gate, state = 33.0, Gate.State(at=NOW)
+    for i in range(1, 20):
+        made, _, state = step(
+            known(view(i * 15.0, gate=gate, holds=32.0, readings=pool(ok(0.08))), slots=32.0, in_time=37.0), state
+        )
+        gate = made.value
+
+    assert state.trim == pytest.approx(-0.2)
+    assert gate >= 32.0
+
+
+def test_one_slow_replica_does_not_close_the_gate_of_all() -> None:
+    """Its late tokens are the worst of all percentiles, and fewer requests at the others make it no quicker."""
+    late = view(60.0, gate=46.0, readings=pool(ok(0.12)))
+    assert step(late, Gate.State(at=NOW))[2].trim == pytest.approx(-0.2)
+
+    assert step(known(late, stragglers=1.0), Gate.State(at=NOW))[2].trim == 0.0

@@ -77,6 +77,7 @@ class Rotation:
     brief: Brief = field(default_factory=lambda: Brief(Balance(2.0, 4.0), 0.0))
     objectives: tuple[Objective, ...] = ()
     hit_rate: float = 0.5
+    queued: float | None = None  # requests that wait in all, also before the replicas; not told where None
     obeys: bool = True
     quantum: float = 0.01
     unread: frozenset[str] = frozenset()  # whose target cannot be read
@@ -94,7 +95,10 @@ class Rotation:
         self.now += self.step
         seen = {name: others.get(name, usual or Seen()) for name in self.names}
         pool = PoolReadings(
-            signals={Signal.PREFIX_HIT_RATE: ok(self.hit_rate)},
+            signals={
+                Signal.PREFIX_HIT_RATE: ok(self.hit_rate),
+                **({} if self.queued is None else {Signal.QUEUE_DEPTH: ok(self.queued)}),
+            },
             replicas={name: one.scope(self.step) for name, one in seen.items()},
             roles=self.roles,
             zones=self.zones,

@@ -1,0 +1,54 @@
+"""Replicas that are slow by themselves, left out of what is learned of all. Pure.
+
+    own  = mean seconds per token / T(n) of the model, each replica at its batch;  left out: own > 2 * the median
+
+One replica of nine that is three times as slow gives few tokens and many of the late ones. What it adds to the mean of
+its pool says nothing of the others, and a model scaled by it takes every replica for slower than it is: then fewer
+requests are let in everywhere, and more replicas asked for than one. Whoever is left out is a minority by construction.
+Where none is, the readings of the pool are taken as they are.
+"""
+
+import math
+from collections.abc import Callable
+from statistics import median
+from typing import NamedTuple
+
+from controller.core.model import PoolReadings
+from controller.core.signals import Signal
+
+SLOW = 2.0  # times the median; scrapes of healthy fleets show more only now and then, with prompts of 32,000 tokens
+LEAST = 3  # replicas of which a median says who is slow
+FEW = 20.0  # gaps between tokens that make a mean
+
+
+class Others(NamedTuple):
+    """The replicas that are not slow: mean seconds per token, sequences per replica, and how many were `left_out`."""
+
+    itl: float
+    batch: float
+    left_out: int
+
+
+def others(pool: PoolReadings, step: Callable[[float], float]) -> Others | None:
+    """What is measured without the slow ones; None when nobody is, or it cannot be told. `step` are the modelled
+    seconds of a step by sequences; its scale does not matter."""
+    seen = []
+    for _, scope in sorted(pool.replicas.items()):
+        latency, running = scope.latency(Signal.ITL, "mean"), scope.get(Signal.RUNNING).usable
+        count = latency.count or 0.0
+        if latency.usable and running is not None and count >= FEW:
+            flowing = count * latency.usable / latency.window if latency.window else 0.0  # of the same seconds
+            batch = max(flowing, running, 1.0)
+            seen.append((latency.usable / step(batch), latency.usable, count, running))
+    if len(seen) < LEAST:
+        return None
+    most = SLOW * median(own for own, *_ in seen)
+    kept = [one for one in seen if one[0] <= most]
+    if len(kept) == len(seen):
+        return None
+    tokens = math.fsum(count for _, _, count, _ in kept)
+    return Others(
+        math.fsum(itl * count for _, itl, count, _ in kept) / tokens,
+        math.fsum(running for *_, running in kept) / len(kept),
+        len(seen) - len(kept),
+    )
