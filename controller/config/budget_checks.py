@@ -13,6 +13,8 @@ def check_budgets(config: GovernorConfig) -> Iterator[Finding]:
     for name, budget in config.budgets.items():
         at: Path = ("budgets", name)
         members = members_of(config, budget)
+        if not members:
+            yield Finding((*at, "pools"), "names no pool, and holds nothing", "write all, or [name, name]")
         for index, member in enumerate(members):
             if member not in config.pools:
                 yield Finding(

@@ -130,11 +130,13 @@ def _paired(config: GovernorConfig, name: str, pair: PairConfig) -> Iterator[Fin
         return  # reported with the pairs
     if one.min > one.max or other.min > other.max:
         return
-    low, high = int(max(1.0, other.min)), int(other.max)
+    step = max(1, int(other.quantum))
+    low, high = -int(-max(1.0, other.min) // step) * step, int(other.max)
     # Where the pool may be that large every ratio has a size.
-    fitting = next((size for size in range(low, min(high, low + _MOST) + 1) if _fits(size, one, least, most)), None)
+    sizes = range(low, min(high, low + _MOST * step) + 1, step)
+    fitting = next((size for size in sizes if _fits(size, one, least, most)), None)
     if fitting is not None:
-        yield from _afforded(config, name, pair, max(math.ceil(least * fitting - 1e-9), int(one.min)), fitting)
+        yield from _afforded(config, name, pair, _least(fitting, one, least), fitting)
         return
     bounds = tuple(
         ("pools", pool, "levers", Lever.REPLICAS.value, key)
@@ -169,5 +171,10 @@ def _afforded(config: GovernorConfig, name: str, pair: PairConfig, prefill: int,
 
 def _fits(decode: int, prefill: LeverConfig, least: float, most: float) -> bool:
     """Whether some size of the prefill pool has the ratio to so many decode replicas."""
-    low = max(math.ceil(least * decode - 1e-9), prefill.min)
-    return low <= min(math.floor(most * decode + 1e-9), prefill.max)
+    return _least(decode, prefill, least) <= min(math.floor(most * decode + 1e-9), prefill.max)
+
+
+def _least(decode: int, prefill: LeverConfig, least: float) -> int:
+    """The smallest prefill pool for so many decode replicas."""
+    step = max(1, int(prefill.quantum))
+    return -int(-max(math.ceil(least * decode - 1e-9), prefill.min) // step) * step

@@ -13,6 +13,9 @@ from controller.core.model import Lever, Mode
 from controller.core.signals import INFO, Signal
 
 _STEPS = (Signal.TTFT, Signal.ITL, Signal.TPOT, Signal.E2E)  # none is shorter than one step
+_ANSWER = 0.05  # seconds in which some source may just answer
+_WAITED = (Signal.TTFT, Signal.ITL, Signal.TPOT, Signal.QUEUE_TIME)
+_NOBODY = 3600.0  # seconds that nobody waits for a token
 _AT_REST = (Lever.WEIGHT, Lever.TENANT_CAP, Lever.ADMISSION)  # do nothing at their largest value
 
 
@@ -41,6 +44,11 @@ def check_sense(config: GovernorConfig) -> Iterator[Finding]:
         yield from _zones_or_replicas(config, name, pool)
     yield from _within(config)
     yield from _late(config)
+    if config.deadline < _ANSWER:
+        yield Finding(
+            ("deadline",), f"no source answers within {format_duration(config.deadline)}",
+            f"write at least {format_duration(_ANSWER)}",
+        )  # fmt: skip
 
 
 def doubtful(config: GovernorConfig) -> Iterator[Finding]:
@@ -91,9 +99,21 @@ def _always(at: Path, pool: PoolConfig) -> Iterator[Finding]:
 
 
 def _promises(at: Path, pool: PoolConfig) -> Iterator[Finding]:
+    for index, one in enumerate(pool.objectives):
+        if one.signal in _WAITED and one.target > _NOBODY:
+            yield Finding(
+                (*at, "objectives", index, "target"),
+                f"{format_duration(one.target)} of {one.signal} is longer than anybody waits",
+                f"write at most {format_duration(_NOBODY)}",
+            )
     profile = pool.profile
     if profile is None:
         return
+    if not (profile.base or profile.sequence or profile.host) or not (profile.base or profile.prefill_token):
+        yield Finding(
+            (*at, "profile"), "a step that takes no time is served without end, and nothing would ever be too much",
+            "write what was measured, or leave the profile out",
+        )  # fmt: skip
     least = round(max(profile.base + profile.sequence, profile.host), 9)
     for index, one in enumerate(pool.objectives):
         if one.signal in _STEPS and one.target <= least:

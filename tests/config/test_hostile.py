@@ -139,6 +139,7 @@ def law(more: str, least: int = 1) -> str:
 
 
 THRESHOLD = "replicas: {min: 1, max: 8, policy: {kind: threshold, %s}}"
+BY = "replicas: {{min: {}, max: {}, quantum: {}, policy: {{kind: capacity}}}}"
 NEVER = {
     "capacity is given up before it can come": (
         written(chat("cold_start: 20m")),
@@ -201,6 +202,26 @@ NEVER = {
         written(chat("labels: {zone: region}", levers=[
             "weight: {by: zone, policy: {kind: weights}, actuator: a}", tripped("a")]), actuators=f"{{a: {HAPROXY}}}"),
         "levers.breaker: takes out replicas, and to its actuator the servers of this pool are zones, by the weights",
+    ),
+    "no two sizes of a pair are on their quanta": (
+        written(chat(levers=[BY.format(4, 8, 4)]), code(levers=[BY.format(3, 9, 3)]),
+                pairs="{p: {prefill: chat, decode: code, ratio: [1, 1]}}"),
+        "pairs.p.ratio: no 4 to 8 prefill replicas (chat) are 1 to 1 times 3 to 9 decode replicas (code)",
+    ),
+    "a budget of nobody": (
+        written(chat(), budgets="{g: {max: 8, pools: []}}"),
+        "budgets.g.pools: names no pool, and holds nothing; write all, or [name, name]",
+    ),
+    "a first token that nobody waits for": (
+        written(chat(promise=PROMISE.replace("2s", "5h"))),
+        "objectives[0].target: 5h of ttft is longer than anybody waits; write at most 1h",
+    ),
+    "an engine that takes no time": (
+        written(chat("profile: {base: 0s, prefill_token: 0s, sequence: 0s, kv_token: 0s}")),
+        "pools.chat.profile: a step that takes no time is served without end, and nothing would ever be too much",
+    ),
+    "no source answers in so short a time": (
+        written(chat(), deadline="1ms"), "deadline: no source answers within 1ms; write at least 50ms",
     ),
     "a promise is on what no metric tells": (
         written(pool("chat", ITL, levers=[REPLICAS], engine="litellm")),
@@ -288,6 +309,10 @@ MEANT = {
         chat(levers=[tripped(HAPROXY, "mode: auto, expiry: 0s, fail_static: true, ")])
     ),
     "a promise that the gateway tells": written(pool("chat", ITL, GAIE, levers=[REPLICAS], engine="tgi")),
+    "a pair on its quanta": written(
+        chat(levers=[BY.format(4, 8, 4)]), code(levers=[BY.format(2, 8, 2)]),
+        pairs="{p: {prefill: chat, decode: code, ratio: [1, 1]}}",
+    ),
     "a size that is fixed": written(chat(levers=["replicas: {min: 4, max: 4, policy: {kind: capacity}}"])),
     "promises of which none implies the other": written(
         chat(promise=BOTH.replace("5s", "1s").replace("p95", "p50"))
