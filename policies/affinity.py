@@ -1,7 +1,7 @@
 """Affinity: how much the router's affinity counts against load.
 
-    n_i       running + waiting of each replica, smoothed over `smooth`
-    uneven    max n / mean n > bound,  the fullest at `busy` of its operating point at least, and the pool not short
+    n_i       running + waiting of each replica, as they are and smoothed over `smooth`: uneven is what both say
+    uneven    max n / mean n > bound for `dwell`,  the fullest at `busy` of its operating point, and the pool not short
     uneven    affinity - step, at most once per `settle`
     even      affinity + rise  after `calm` in which max n / mean n < ease, if the hit rate is lower than it was at 1;
               after `rest` if it is not; twice as long after each rise that was followed by unevenness, at most 16 times
@@ -58,20 +58,24 @@ class Affinity:
         step: float = param("how far affinity is lowered at once", 0.1, gt=0, le=1)
         rise: float = param("how far it comes back at once", 0.05, gt=0, le=1)
         smooth: float = param("smoothing of each replica's work", 30.0, unit=Unit.DURATION, ge=0)
+        dwell: float = param(
+            "how long they are uneven before affinity is lowered: one look is no skew", 15.0, unit=Unit.DURATION, ge=0
+        )
         settle: float = param("least time between two lowerings", 45.0, unit=Unit.DURATION, ge=0)
         calm: float = param("how long replicas are even before it comes back", 300.0, unit=Unit.DURATION, gt=0)
         rest: float = param("the same while no cache hits are lost", 3600.0, unit=Unit.DURATION, gt=0)
 
     @dataclass(frozen=True, slots=True)
     class State:
-        """Smoothed work of each replica; `at` the last tick and the `value` then; since when the replicas are `even`,
-        None while they are not; when the value last `fell` and `rose`; how many rises were followed by unevenness; the
-        mean of the hit rate, its mean deviation, and what it was at `full` affinity. Unix seconds."""
+        """Smoothed work of each replica; `at` the last tick and the `value` then; since when the replicas are `even` or
+        `uneven`, None while they are not; when the value last `fell` and `rose`; how many rises were followed by
+        unevenness; the mean of the hit rate, its mean deviation, and what it was at `full` affinity. Unix seconds."""
 
         work: Mapping[str, float] = field(default_factory=dict)
         at: float | None = None
         value: float | None = None
         even: float | None = None
+        uneven: float | None = None
         fell: float | None = None
         rose: float | None = None
         relapses: int = 0
@@ -98,18 +102,23 @@ class Affinity:
         current = None if target is None else view.targets[target].accepted
         if target is None or current is None or not math.isfinite(current):
             return (), state
-        state, known = self._learn(view, self._moved(view.tick.at, current, state))
+        state, seen, known = self._learn(view, self._moved(view.tick.at, current, state))
         if known is None:
-            state = replace(state, even=None)
+            state = replace(state, even=None, uneven=None)
             return (Proposal(target, Ask.AT_MOST, current, "affinity", Why.MISSING),), state
         most, mean = _spread(state.work, brief.balance.carried)
         ratio = most / mean if mean > 0 else 1.0
         evidence = {"imbalance": ratio, "fullest": most}
         if state.full is not None and state.hit is not None:
             evidence = {**evidence, "hit_rate": state.hit, "hit_rate_at_full": state.full}
+        latest, usual = _spread(seen, brief.balance.carried)
         hurts = self._hurts(view, most, mean)
-        if hurts and ratio > self.config.bound:
-            return self._lower(view, target, current, brief, replace(state, even=None), evidence)
+        # What was uneven a moment ago and is not now needs nothing any more.
+        still = self._hurts(view, latest, usual) and latest > self.config.bound * usual
+        if hurts and still and ratio > self.config.bound:
+            since = view.tick.at if state.uneven is None else state.uneven
+            return self._lower(view, target, current, brief, replace(state, even=None, uneven=since), evidence)
+        state = replace(state, uneven=None)
         if hurts and ratio >= self.config.ease:
             state = replace(state, even=None)
         elif state.even is None:
@@ -126,9 +135,15 @@ class Affinity:
         ask, value, why = Ask.AT_MOST, current, Why.UNEVEN
         if brief.short > 0:
             why = Why.SHORTFALL
-        elif state.fell is None or now - state.fell >= self.config.settle - 1e-6:
+        elif self._due(now, state):
             ask, value = Ask.SET, max(current - max(self.config.step, limits.quantum), limits.min)
         return (Proposal(target, ask, _whole(value, limits.quantum), "affinity", why, evidence),), state
+
+    def _due(self, now: float, state: "Affinity.State") -> bool:
+        """Whether the skew has lasted, and what was done last can have worked."""
+        if state.uneven is None or now - state.uneven < self.config.dwell - 1e-6:
+            return False
+        return state.fell is None or now - state.fell >= self.config.settle - 1e-6
 
     def _raise(
         self, view: View, target: Target, current: float, state: "Affinity.State", evidence: Mapping[str, float], *,
@@ -170,21 +185,22 @@ class Affinity:
             return True
         return state.hit < state.full - max(LOST, NOISE * state.noise)
 
-    def _learn(self, view: View, state: "Affinity.State") -> tuple["Affinity.State", bool | None]:
-        """The work of each replica and the hit rate; and whether all of it is known well, None where the work of less
-        than half of the replicas is known."""
+    def _learn(
+        self, view: View, state: "Affinity.State"
+    ) -> tuple["Affinity.State", Mapping[str, float], bool | None]:  # fmt: skip
+        """The work of each replica and the hit rate, smoothed; that work as it is; and whether all is known well, None
+        where the work of less than half of the replicas is known."""
         now = view.tick.at
         gone = min(max(now - state.at, 0.0), GAP) if state.at is not None else 0.0
-        work, whole = dict[str, float](), True
+        work, seen, whole = dict[str, float](), dict[str, float](), True
         for name, scope in sorted(view.pool.replicas.items()):
             running, waiting = scope.get(Signal.RUNNING), scope.get(Signal.QUEUE_DEPTH)
             if running.usable is None:
                 whole = False
                 continue
             whole = whole and running.trusted and (waiting.trusted or waiting.state is State.UNSUPPORTED)
-            work[name] = _towards(
-                state.work.get(name), running.usable + (waiting.usable or 0.0), gone, self.config.smooth
-            )
+            seen[name] = running.usable + (waiting.usable or 0.0)
+            work[name] = _towards(state.work.get(name), seen[name], gone, self.config.smooth)
         hit, noise, full = state.hit, state.noise, state.full
         reading = view.pool.get(Signal.PREFIX_HIT_RATE)
         if reading.trusted and reading.value is not None:
@@ -195,7 +211,7 @@ class Affinity:
         elif hit is not None and reading.state is not State.NO_TRAFFIC:
             whole = False  # it was told, and is not now
         known = None if not work or 2 * len(work) < len(view.pool.replicas) else whole
-        return replace(state, work=work, at=now, hit=hit, noise=noise, full=full), known
+        return replace(state, work=work, at=now, hit=hit, noise=noise, full=full), seen, known
 
 
 def _spread(work: Mapping[str, float], carried: float) -> tuple[float, float]:
