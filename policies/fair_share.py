@@ -298,7 +298,8 @@ class FairShare:
         floor = floor_of(weight, case.weights, len(view.targets), self.config.least * case.supply)
         standing = self._standing(rules, use, demand, current, weighted, floor, case)
         wish, why = standing, Why.STANDING_CAP if standing >= rules.guarantee else Why.GUARANTEE_INFEASIBLE
-        flood, water, fair = case.floods.get(name, 0.0), case.water, _fair(rules, weight, demand, case.water, floor)
+        flood, water = case.floods.get(name, 0.0), case.water
+        fair = _fair(rules, weight, demand, water, floor) if case.short else math.inf
         if flood > 0.0:
             strict = _fair(rules, weight, demand, case.strict, floor)
             part = strict + (1.0 - flood) * max(0.0, demand - strict)
