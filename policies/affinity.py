@@ -102,6 +102,8 @@ class Affinity:
         current = None if target is None else view.targets[target].accepted
         if target is None or current is None or not math.isfinite(current):
             return (), state
+        if state.at is not None and view.tick.at - state.at > GAP:
+            state = replace(state, even=None, uneven=None)  # nobody looked
         state, seen, known = self._learn(view, self._moved(view.tick.at, current, state))
         if known is None:
             state = replace(state, even=None, uneven=None)

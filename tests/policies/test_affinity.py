@@ -185,6 +185,13 @@ def test_skew_that_is_seen_in_part_is_met_all_the_same() -> None:
     assert world.run(20, (*HOT[:3], GONE), estimate=replace(KNOWN, trusted=False))[-1] < 1.0
 
 
+def test_a_night_in_which_nobody_looked_is_taken_for_calm() -> None:
+    world = World(0.6)
+    world.run(4, EVEN)
+    world.at += 36_000.0
+    assert set(world.run(10, EVEN)) == {0.6}
+
+
 def test_an_engine_that_tells_no_hits_keeps_it_low_for_ever() -> None:
     world = World(0.6)
     assert world.run(300, EVEN, hit=None)[-1] == 1.0
