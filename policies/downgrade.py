@@ -145,7 +145,9 @@ class Downgrade:
             return None, None
         burn = config.on_burn if view.estimate.burning else 0.0
         edge = max(0.0, balance.demand - (config.utilisation - config.margin) * balance.carried)
-        stay = max(left, min(left + config.margin * balance.carried, edge))
+        # What caps above hold back is let in again by them, last: there is no edge here to flap at.
+        above = max(0.0, brief.short - left) if math.isfinite(brief.short) else 0.0
+        stay = max(left, min(left + max(0.0, config.margin * balance.carried - above), edge))
         if agreed <= TINY:  # of nothing no share relieves; it neither helps to raise nor to lower
             return (None, None) if left > TINY else (0.0, total if stay > TINY else 0.0)
         need = max(min(1.0, left / agreed) if left > TINY else 0.0, burn)

@@ -253,8 +253,9 @@ class FairShare:
             trims, still = (state.trim, state.press if shielding else 1.0), dict(flows)
             fits, below = asked - brief.left * unit, (_number(brief.below) or 0.0) * unit
             if below > 0:
-                # All that is left, and no less for a model that says more is carried: the rest would go elsewhere.
-                strict = _water(view, flows, flows, floors, fits * over, 0.0, fits * over, trims)
+                # All that is left, and no less for a gate or a model that says more is carried: the rest would go
+                # elsewhere before it comes to the gate.
+                strict = _water(view, demands, demands, floors, fits, 0.0, fits, trims)
                 usual = {name: self._usual(view, name, state, weights, supply) for name in demands}
                 flooding = floods(demands, usual, self.config.flood)
                 for name, d in demands.items():

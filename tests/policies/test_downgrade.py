@@ -330,3 +330,16 @@ def test_absurd_numbers_never_relax(bad: float, shares: dict[str, float], where:
     assert all(p.value >= shares[name] for name, p in made.items())
     assert all(math.isfinite(p.value) and all(map(math.isfinite, p.evidence.values())) for p in made.values())
     assert decode(Downgrade.State, encode(after)) == after
+
+
+def test_a_flood_that_caps_hold_back_keeps_nobody_at_the_smaller_model() -> None:
+    """What was sent in its first minute was kept as long as the flood went on: caps let through all that is carried,
+    so that the reach that a share waits for never came."""
+    view, brief = case(0.0, {"small": 0.16}, demand=22.0, carried=12.0)
+    made, state = propose(view, replace(brief, short=10.6))
+    late, brief = case(0.0, {"small": 0.16}, demand=22.0, carried=12.0, at=75.0)
+    gone, _ = propose(late, replace(brief, short=10.6), state)
+    kept, _ = propose(late, brief, propose(view, brief)[1])
+
+    assert (values(made), values(gone)) == ({"small": 0.16}, {"small": 0.0})
+    assert kept["small"].value > 0.0, "without caps above it waits for the margin"
