@@ -1,4 +1,4 @@
-"""Deadlines and ranks from the law to a gateway: through a real Redis, into one on the laws of ``routing/``, and out."""
+"""Deadlines and ranks from the law to a gateway: through a real Redis, into one of ``routing/``, and out of it."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -237,6 +237,8 @@ class Eyes:
         ("breaker: {mode: auto, policy: {kind: breaker}}", 1.0),
         ("tenant_cap: {mode: auto, policy: {kind: fair_share}}", 1e12),
         ("admission: {mode: auto, setpoints: [concurrency], max: 64, policy: {kind: gate}}", 64.0),
+        ("admission: {mode: auto, setpoints: [deadline], policy: {kind: gate}}", 1.0),
+        ("admission: {mode: auto, setpoints: [priority], policy: {kind: gate}}", 100.0),
         ("downgrade: {mode: auto, receivers: [small], policy: {kind: downgrade}}", 0.0),
         ("routing: {mode: auto, policy: {kind: affinity}}", 1.0),
     ],
