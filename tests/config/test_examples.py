@@ -38,7 +38,7 @@ def test_the_reference_file_leaves_out_no_key() -> None:
         (raw, GovernorConfig, set[str]()),
         (pool, PoolConfig, {"workload", "profile", "gateway"}),
         (pool["objectives"][0], ObjectiveConfig, {"attainment", "statistic"}),
-        (pool["levers"]["replicas"], LeverConfig, {"actuator", "pin"}),
+        (pool["levers"]["replicas"], LeverConfig, {"actuator", "pin", "prompt"}),
     ):
         assert keys(model) - optional == set(written)
 
