@@ -124,8 +124,7 @@ def _batches(spec: EstimatorSpec, profile: Profile, shape: Shape, state: Estimat
     measurements correct. And how many replicas are slow by themselves."""
     told = spec.profile.max_num_seqs if spec.profile is not None else None  # that of the default is another engine's
     most = [one for one in (state.slots.limit, told) if one is not None]
-    free = replace(profile, max_num_seqs=math.inf)
-    found = {"in_time": capacity(free, shape, state.kappa, spec.itl_target, state.kv_sequences).sequences}
+    found = {"in_time": capacity(profile.unseated(), shape, state.kappa, spec.itl_target, state.kv_sequences).sequences}
     if most:
         found["slots"] = min(most)
     if state.stragglers:

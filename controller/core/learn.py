@@ -4,7 +4,6 @@ Pure: the readings of one tick and the memory before it give the memory after it
 """
 
 import math
-from functools import partial
 
 from controller.core import forecast as ahead_of
 from controller.core.learned import EstimatorSpec, EstimatorState
@@ -38,13 +37,13 @@ def learn(
     itl = _itl(pool)
     batch = _batch(pool, itl, output.value, replicas)
     # Who is slow by itself says nothing of the others, and the model is of one that is not.
-    rest = others(pool, partial(step_time, bent(spec.prior, state), shape)) if itl is not None else None
+    profile, left_out = bent(spec.prior, state), 0
+    rest = others(pool, profile, shape) if itl is not None else None
     if rest is not None:
-        itl, batch = rest.itl, rest.batch
-    state = state._replace(stragglers=rest.left_out if rest is not None else 0)
+        itl, batch, left_out = rest
     if not batch:
         return state._replace(
-            at=now, shape=shape, batch=None, replicas=replicas, forecast=memory, cache_told=told
+            at=now, shape=shape, batch=None, replicas=replicas, forecast=memory, cache_told=told, stragglers=left_out
         )  # fmt: skip
     # While replicas come or go the window mixes two fleets, and while the batch ramps two loads.
     steady = (
@@ -55,7 +54,7 @@ def learn(
     kappa, samples, tilt = state.kappa, state.samples, state.tilt
     if itl is not None and steady and state.at is not None and state.batch is not None:
         # The latency is of the whole interval, the batch of its ends.
-        kappa, tilt = _kappa(spec, itl, (batch + state.batch) / 2, shape, gain, now - state.at, state)
+        kappa, tilt = _kappa(spec, profile, itl, (batch + state.batch) / 2, shape, gain, now - state.at, state)
         samples += 1
     waiting = pool.get(Signal.QUEUE_DEPTH).usable or 0.0
     crowded, full, full_for = _saturation(pool, replicas, batch, now, state)
@@ -75,6 +74,7 @@ def learn(
         shape=shape,
         forecast=memory,
         cache_told=told,
+        stragglers=left_out,
     )
 
 
@@ -128,12 +128,13 @@ def _saturation(
 
 
 def _kappa(
-    spec: EstimatorSpec, itl: float, batch: float, shape: Shape, gain: float, gone: float, state: EstimatorState
-) -> tuple[float, Tilt]:
+    spec: EstimatorSpec, as_learned: Profile, itl: float, batch: float, shape: Shape, gain: float, gone: float,
+    state: EstimatorState,
+) -> tuple[float, Tilt]:  # fmt: skip
     """Follow measured over modelled step time, in logs and slowly, and how it changes with the batch."""
     lo, hi = spec.kappa_bounds
     profile = spec.prior
-    ratio = min(max(itl / step_time(bent(profile, state), shape, batch), lo), hi)
+    ratio = min(max(itl / step_time(as_learned, shape, batch), lo), hi)
     kappa = math.exp(math.log(state.kappa) + gain * (math.log(ratio) - math.log(state.kappa)))
     modelled, base = step_time(profile, shape, batch), terms(profile, shape, 1.0)[0]
     return kappa, state.tilt.take(gone, min(max(1.0 - base / modelled, 0.0), 1.0), min(max(itl / modelled, lo), hi))

@@ -9,6 +9,7 @@ point is the largest n whose T(n) keeps the inter-token target and whose KV fits
 requests per second. kappa scales the whole model to the measured inter-token latency. Formulas: design.md, Control.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -34,6 +35,10 @@ class Profile:
     max_num_seqs: float = 256.0
     kv_tokens: float | None = None
     host: float = 0.0
+
+    def unseated(self) -> "Profile":
+        """The same engine with as many seats as anybody wants."""
+        return Profile(self.a, self.b, self.c, self.d, self.e, math.inf, self.kv_tokens, self.host)
 
 
 class Shape(NamedTuple):

@@ -9,12 +9,12 @@ Where none is, the readings of the pool are taken as they are.
 """
 
 import math
-from collections.abc import Callable
 from statistics import median
 from typing import NamedTuple
 
 from controller.core.model import PoolReadings
 from controller.core.signals import Signal
+from controller.core.step_model import Profile, Shape, terms
 
 SLOW = 2.0  # times the median; scrapes of healthy fleets show more only now and then, with prompts of 32,000 tokens
 LEAST = 3  # replicas of which a median says who is slow
@@ -29,17 +29,21 @@ class Others(NamedTuple):
     left_out: int
 
 
-def others(pool: PoolReadings, step: Callable[[float], float]) -> Others | None:
-    """What is measured without the slow ones; None when nobody is, or it cannot be told. `step` are the modelled
-    seconds of a step by sequences; its scale does not matter."""
+def others(pool: PoolReadings, profile: Profile, shape: Shape) -> Others | None:
+    """What is measured without the slow ones; None when nobody is, or it cannot be told. The scale of the model does
+    not matter."""
+    base, each, least = terms(profile, shape, 1.0)
     seen = []
     for _, scope in sorted(pool.replicas.items()):
-        latency, running = scope.latency(Signal.ITL, "mean"), scope.get(Signal.RUNNING).usable
-        count = latency.count or 0.0
-        if latency.usable and running is not None and count >= FEW:
-            flowing = count * latency.usable / latency.window if latency.window else 0.0  # of the same seconds
+        latency = scope.latency(Signal.ITL, "mean")
+        count, itl = latency.count or 0.0, latency.usable
+        if count < FEW or not itl:
+            continue
+        running = scope.get(Signal.RUNNING).usable
+        if running is not None:
+            flowing = count * itl / latency.window if latency.window else 0.0  # of the same seconds
             batch = max(flowing, running, 1.0)
-            seen.append((latency.usable / step(batch), latency.usable, count, running))
+            seen.append((itl / max(base + each * batch, least * batch), itl, count, running))
     if len(seen) < LEAST:
         return None
     most = SLOW * median(own for own, *_ in seen)
