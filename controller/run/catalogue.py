@@ -37,6 +37,7 @@ class Metric:
 
 _SIGNAL = ("pool", "signal", "stat")
 _OBJECTIVE = ("pool", "objective")
+_VERSION = ("pool", "version")
 _TARGET = ("pool", "lever", "member")
 
 
@@ -78,8 +79,13 @@ def _metrics() -> tuple[Metric, ...]:
     add(group, gauge, "estimate", ("pool", "quantity"),
         "What Governor believes about a pool. demand, forecast and backlog in replica-equivalents; offered and "
         "unit_rate in requests per second; horizon in seconds; hit_rate and margin as ratios; kappa as a factor.")
-    add(group, gauge, "estimate_trusted", ("pool",), "1 when the estimate may justify lowering capacity.")
-    add(group, gauge, "budget_burning", ("pool",), "1 while the error budget burns fast enough to add margin.")
+    for name, labels, text in (
+        ("estimate_trusted", ("pool",), "1 when the estimate may justify lowering capacity."),
+        ("budget_burning", ("pool",), "1 while the error budget burns fast enough to add margin."),
+        ("version_unit_rate", _VERSION, "Requests per second of one replica, by what it runs, where versions differ."),
+        ("version_worse", _VERSION, "1 while this version fails or lags where the others do not."),
+    ):
+        add(group, gauge, name, labels, text)
 
     group = "Levers"
     add(group, gauge, "target_current", _TARGET, "Accepted value of the target as read back, in its unit.")

@@ -88,6 +88,11 @@ def _estimate(pool: str, estimate: Estimate) -> Iterator[Sample]:
             yield "estimate", (pool, quantity), number
     yield "estimate_trusted", (pool,), float(estimate.trusted)
     yield "budget_burning", (pool,), float(estimate.burning)
+    worse = {estimate.worse.version} if estimate.worse is not None else set[str]()
+    for version, rate in estimate.versions.items():
+        yield "version_unit_rate", (pool, version), rate
+    for version in sorted(estimate.versions.keys() | worse):  # one that is out serves nothing, and is still worse
+        yield "version_worse", (pool, version), float(version in worse)
 
 
 def _target(target: Target, state: TargetState, at: float) -> Iterator[Sample]:

@@ -23,6 +23,7 @@ from controller.core.ports import Estimate
 from controller.core.reading import Reading, State, ok, unsupported
 from controller.core.signals import Signal
 from controller.core.why import Why
+from controller.core.worse import Worse
 from controller.run.catalogue import BY_NAME, METRICS, SERIES, Kind, markdown
 from controller.run.metrics import Metrics
 from controller.run.settings import LeverSettings, Settings
@@ -96,11 +97,14 @@ def test_promises_learned_and_levers_are_all_there(metrics: Metrics) -> None:
         result(
             Snapshot(Tick(1, 15), {"llama": pool}, {REPLICAS: state}),
             Plan(15, (decision(8, 9, Why.RATE, Step("capacity", 8, 12, Why.DEMAND), Step("rate", 12, 9, Why.RATE)),)),
-            {"llama": Estimate(demand=11.5, trusted=True)},
+            {"llama": Estimate(demand=11.5, trusted=True, versions={"v1": 2.6, "v2": 1.4}, worse=Worse("v3"))},
             (Applied(REPLICAS, Outcome.UNKNOWN, "timed out"),),
         )
     )
     series = scrape(metrics)
+    assert value(series, "version_unit_rate", pool="llama", version="v2") == 1.4
+    told = {version: value(series, "version_worse", pool="llama", version=version) for version in ("v1", "v2", "v3")}
+    assert told == {"v1": 0.0, "v2": 0.0, "v3": 1.0}
     objective = {"pool": "llama", "objective": TTFT.name}
     place = {"pool": "llama", "lever": "replicas"}
     target = {**place, "member": ""}

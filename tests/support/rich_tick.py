@@ -22,6 +22,7 @@ from controller.core.reading import Reading, State, ok
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
+from controller.core.worse import Worse
 from controller.run.loop import TickResult
 from controller.run.settings import LeverSettings, Settings
 from tests.support.build import decision
@@ -67,7 +68,10 @@ def rich_tick(number: int, at: float) -> TickResult:
     }
     grow = (Step("capacity", 5, 9, Why.DEMAND), Step("bounds", 9, 8, Why.MAX_BOUND))
     plan = Plan(at, (decision(5, 8, Why.MAX_BOUND, *grow, target=REPLICAS), decision(0.5, 0.5, Why.PIN, target=WEIGHT)))
-    learned = Estimate(12.0, 4.5, 6.0, 0.5, 2.6, 0.3, 1.05, 180.0, 0.1, burning=True, trusted=True)
+    learned = Estimate(
+        12.0, 4.5, 6.0, 0.5, 2.6, 0.3, 1.05, 180.0, 0.1, burning=True, trusted=True,
+        versions={"v1": 2.6}, worse=Worse("v2", 0.3, 100.0, 0.01),
+    )  # fmt: skip
     phases = {"observe": 0.4, "measure": 0.02, "decide": 0.01, "act": 0.1, "record": 0.01, "total": 0.54}
     snapshot = Snapshot(Tick(number, at, 15.0), {POOL: readings()}, targets)
     return result(snapshot, plan, {POOL: learned}, (Applied(REPLICAS, Outcome.DONE, "scaled"),), phases)
