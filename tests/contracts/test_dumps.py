@@ -30,6 +30,7 @@ VLLM_CPU = {
     Fact.KV_USAGE: "vllm:kv_cache_usage_perc",
 }
 DYNAMO_FRONTEND = {
+    Fact.PROMPT_LENGTHS: "dynamo_frontend_input_sequence_tokens",
     Fact.TTFT: "dynamo_frontend_time_to_first_token_seconds",
     Fact.ITL: "dynamo_frontend_inter_token_latency_seconds",
     Fact.E2E: "dynamo_frontend_request_duration_seconds",
