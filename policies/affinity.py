@@ -1,16 +1,17 @@
 """Affinity: how much the router's affinity counts against load.
 
     n_i       running + waiting of each replica, as they are and smoothed over `smooth`: uneven is what both say
-    uneven    max n / mean n > bound for `dwell`,  the fullest at `busy` of its operating point, and the pool not short
+    uneven    max n / mean n > bound for `dwell`,  the fullest at `busy` operating points or more, the others below
     uneven    affinity - step, at most once per `settle`
     even      affinity + rise  after `calm` in which max n / mean n < ease, if the hit rate is lower than it was at 1;
               after `rest` if it is not; twice as long after each rise that was followed by unevenness, at most 16 times
 
 A prefix that half of all requests share queues at its home while other replicas idle. A little less affinity spreads
-it, for a few points of cache hits. Only skew is met so: where the whole pool is short the cache is part of the
-capacity, and less affinity would make it shorter. The mean is over what serves (`Balance.carried`), so that a replica
-which a breaker holds out makes no unevenness of its own. Two replicas that differ by a few requests are even, whatever
-their ratio, so the fullest must have work that it cannot do well.
+it, for a few points of cache hits. Only skew is met so: where all have as much as they can do the cache is part of
+the capacity, and less affinity would make the pool shorter. That is judged by what the others have: by the model alone
+a pool is short while one replica's queue grows and five idle. The mean is over what serves (`Balance.carried`), so that
+a replica which a breaker holds out makes no unevenness of its own. Two replicas that differ by a few requests are even,
+whatever their ratio, so the fullest must have work that it cannot do well.
 
 Back it comes slowly and little by little, because what spread the load may still be there: the back-off keeps it from
 being tried for ever. Without a loss of hits there is little to come back for. Where the replicas' load is not told, or
@@ -108,18 +109,21 @@ class Affinity:
         if known is None:
             state = replace(state, even=None, uneven=None)
             return (Proposal(target, Ask.AT_MOST, current, "affinity", Why.MISSING),), state
-        most, mean = _spread(state.work, brief.balance.carried)
+        most, mean, rest = _spread(state.work, brief.balance.carried)
         ratio = most / mean if mean > 0 else 1.0
         evidence = {"imbalance": ratio, "fullest": most}
         if state.full is not None and state.hit is not None:
             evidence = {**evidence, "hit_rate": state.hit, "hit_rate_at_full": state.full}
-        latest, usual = _spread(seen, brief.balance.carried)
+        latest, usual, _ = _spread(seen, brief.balance.carried)
         hurts = self._hurts(view, most, mean)
         # What was uneven a moment ago and is not now needs nothing any more.
         still = self._hurts(view, latest, usual) and latest > self.config.bound * usual
         if hurts and still and ratio > self.config.bound:
             since = view.tick.at if state.uneven is None else state.uneven
-            return self._lower(view, target, current, brief, replace(state, even=None, uneven=since), evidence)
+            holds = view.estimate.unit_sequences
+            short = rest >= self.config.busy * holds if holds is not None and holds > 0 else brief.short > 0
+            state = replace(state, even=None, uneven=since)
+            return self._lower(view, target, current, state, evidence, short=short)
         state = replace(state, uneven=None)
         if hurts and ratio >= self.config.ease:
             state = replace(state, even=None)
@@ -128,14 +132,14 @@ class Affinity:
         return (self._raise(view, target, current, state, evidence, known=known),), state
 
     def _lower(
-        self, view: View, target: Target, current: float, brief: Brief, state: "Affinity.State",
-        evidence: Mapping[str, float],
+        self, view: View, target: Target, current: float, state: "Affinity.State", evidence: Mapping[str, float], *,
+        short: bool,
     ) -> tuple[Sequence[Proposal], "Affinity.State"]:  # fmt: skip
         now, limits = view.tick.at, view.limits[target]
         if state.rose is not None and now - state.rose <= self._wait(state, lost=True):
             state = replace(state, rose=None, relapses=min(RELAPSES, state.relapses + 1))
         ask, value, why = Ask.AT_MOST, current, Why.UNEVEN
-        if brief.short > 0:
+        if short:
             why = Why.SHORTFALL
         elif self._due(now, state):
             ask, value = Ask.SET, max(current - max(self.config.step, limits.quantum), limits.min)
@@ -216,10 +220,11 @@ class Affinity:
         return replace(state, work=work, at=now, hit=hit, noise=noise, full=full), seen, known
 
 
-def _spread(work: Mapping[str, float], carried: float) -> tuple[float, float]:
-    """The most of one replica, and the mean over those that serve."""
+def _spread(work: Mapping[str, float], carried: float) -> tuple[float, float, float]:
+    """The most of one replica, the mean over those that serve, and that over the others of them."""
     serving = min(float(len(work)), max(carried, 1.0)) if carried > 0 else float(len(work))
-    return max(work.values(), default=0.0), math.fsum(work.values()) / max(serving, 1.0)
+    most, total = max(work.values(), default=0.0), math.fsum(work.values())
+    return most, total / max(serving, 1.0), (total - most) / max(serving - 1.0, 1.0)
 
 
 def _towards(before: float | None, value: float, gone: float, time: float) -> float:

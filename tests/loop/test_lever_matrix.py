@@ -85,14 +85,15 @@ class World:
 
 
 def readings(trouble: bool, at: float, skew: float = 1.0) -> PoolReadings:
-    """In trouble everything is slow, and the first replica stuck with eight times the latency and `skew` times the
-    batch of the others."""
+    """In trouble everything is slow, and the first replica stuck with eight times the latency and a batch that is
+    larger by the square of `skew`."""
     wait, gap = (9.0, 0.2) if trouble else (0.3, 0.03)
     pods = {}
     for i, name in enumerate(PODS):
         bad = trouble and i == 0
+        batch = 40.0 * (skew if bad else 1.0 / skew if trouble else 1.0)
         signals = {
-            Signal.RUNNING: ok(40.0 * (skew if bad else 1.0), age=5.0, window=15.0), Signal.STUCK: ok(float(bad)),
+            Signal.RUNNING: ok(batch, age=5.0, window=15.0), Signal.STUCK: ok(float(bad)),
             Signal.QUEUE_DEPTH: ok(float(bad)), Signal.OFFERED_RATE: ok(1.0),
         }  # fmt: skip
         latencies = {

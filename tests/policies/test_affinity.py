@@ -93,6 +93,13 @@ def test_a_shortage_is_made_worse_by_giving_up_the_cache() -> None:
     assert (made.ask, made.why, world.value) == (Ask.AT_MOST, Why.SHORTFALL, 1.0)
 
 
+def test_a_queue_at_one_home_is_taken_for_a_shortage_of_all() -> None:
+    """The model says short because one queue grows; the others idle, and nobody else would help."""
+    assert World().run(12, HOT, brief=SHORT)[-1] < 1.0
+    unknown = replace(KNOWN, unit_sequences=None)
+    assert set(World().run(12, HOT, brief=SHORT, estimate=unknown)) == {1.0}  # the model alone is left to tell
+
+
 @pytest.mark.parametrize("work", [(6.0, 1.0, 1.0, 0.0), (1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0)])
 def test_a_few_requests_at_night_are_no_skew(work: tuple[float, ...]) -> None:
     assert set(World().run(40, work)) == {1.0}
