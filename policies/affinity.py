@@ -1,7 +1,7 @@
 """Affinity: how much the router's affinity counts against load.
 
     n_i       running + waiting of each replica, as they are and smoothed over `smooth`: uneven is what both say
-    uneven    max n / mean n > bound for `dwell`,  the fullest at `busy` operating points or more, the others below
+    uneven    max n / mean n > bound for `dwell`,  the fullest at `busy` operating points, the others below `room`
     uneven    affinity - step, at most once per `settle`
     even      affinity + rise  after `calm` in which max n / mean n < ease, if the hit rate is lower than it was at 1;
               after `rest` if it is not; twice as long after each rise that was followed by unevenness, at most 16 times
@@ -54,6 +54,9 @@ class Affinity:
         ease: float = param("and below which the replicas are even", 1.3, ge=1)
         busy: float = param(
             "work that the fullest must have, in operating points of a replica", 0.8, unit=Unit.RATIO, ge=0, le=5
+        )
+        room: float = param(
+            "mean work of the others, in the same, from which on the pool is short", 0.6, unit=Unit.RATIO, gt=0, le=5
         )
         slack: float = param("the same where that point is not known: requests above the mean", 8.0, ge=0)
         step: float = param("how far affinity is lowered at once", 0.1, gt=0, le=1)
@@ -121,7 +124,7 @@ class Affinity:
         if hurts and still and ratio > self.config.bound:
             since = view.tick.at if state.uneven is None else state.uneven
             holds = view.estimate.unit_sequences
-            short = rest >= self.config.busy * holds if holds is not None and holds > 0 else brief.short > 0
+            short = rest >= self.config.room * holds if holds is not None and holds > 0 else brief.short > 0
             state = replace(state, even=None, uneven=since)
             return self._lower(view, target, current, state, evidence, short=short)
         state = replace(state, uneven=None)

@@ -93,6 +93,12 @@ def test_a_shortage_is_made_worse_by_giving_up_the_cache() -> None:
     assert (made.ask, made.why, world.value) == (Ask.AT_MOST, Why.SHORTFALL, 1.0)
 
 
+def test_what_is_too_much_for_the_home_is_spread_until_it_is_too_much_for_all() -> None:
+    """Others that have 0.6 of what they can do have no room for a whole queue; one replica's users wait, not all."""
+    assert set(World().run(20, (200.0, 26.0, 26.0, 26.0))) == {1.0}
+    assert World().run(20, (200.0, 22.0, 22.0, 22.0))[-1] < 1.0
+
+
 def test_a_queue_at_one_home_is_taken_for_a_shortage_of_all() -> None:
     """The model says short because one queue grows; the others idle, and nobody else would help."""
     assert World().run(12, HOT, brief=SHORT)[-1] < 1.0
