@@ -13,7 +13,7 @@ from controller.core import forecast as ahead_of
 from controller.core.learn import bent
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.model import PoolReadings, TargetState
-from controller.core.parts import split
+from controller.core.parts import followed, split
 from controller.core.ports import Estimate
 from controller.core.reading import Reading
 from controller.core.signals import Signal
@@ -48,6 +48,9 @@ def update(
     offered = _offered(pool)
     told = state.cache_told or pool.get(Signal.KV_USAGE).usable is not None
     state = versions.learn(spec, pool, replicas, now, state, state.forecast, told=told)
+    if pool.tenants:
+        gone = now - before if before is not None else 0.0
+        state = state._replace(tenants=followed(pool.tenants, state.tenants, gone))
     profile = bent(spec.prior, state)
     served, shown, rates = _capacity(spec, profile, state, replicas, versions.serving(pool, out))
     ahead, state = _ahead(spec, served, offered, _recent(pool), now, horizon, state)
@@ -172,8 +175,10 @@ def _assemble(
     if served is not None and state.shape is not None:
         unit_tokens = served.rate * (state.shape.prompt + state.shape.output)
         if demand is not None and offered is not None:
-            flows = split(demand, offered, pool.tenants, profile, state.shape)
-            klasses = split(demand, offered, pool.classes, profile, state.shape)
+            flows = split(demand, offered, pool.tenants, state.tenants, profile, state.shape)
+            # Nobody is capped by class: what the window tells of them is no worse than what a longer one does.
+            lately = followed(pool.classes, {}, 0.0)
+            klasses = split(demand, offered, pool.classes, lately, profile, state.shape)
     return Estimate(
         offered=offered,
         demand=demand,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from controller.core import burn
 from controller.core import forecast as ahead_of
+from controller.core.parts import Done
 from controller.core.signals import Signal
 from controller.core.sizes import Band
 from controller.core.slo import Objective
@@ -85,7 +86,7 @@ class EstimatorState(NamedTuple):
     `cache_told` whether KV usage was ever read; `stragglers` how many replicas are slow by themselves. Where versions
     are told apart, what is said here of a replica is of `version`, which most of them run, and `versions` has what was
     learned of each (``versions``); `fitting` the share of the work that a downgrade may take by the size of its
-    prompts; `blamed` when one of them failed far more than the rest, unix seconds."""
+    prompts; `blamed` when one of them failed far more than the rest, unix seconds; `tenants` what was done for each."""
 
     at: float | None = None
     kappa: float = 1.0
@@ -110,3 +111,4 @@ class EstimatorState(NamedTuple):
     blamed: float | None = None
     fitting: float | None = None
     versions: Mapping[str, OfVersion] = {}
+    tenants: Mapping[str, Done] = {}

@@ -4,23 +4,54 @@
 
 with lambda the requests/s offered and w the work of one request by the step model, so that a tenant of long prompts is
 charged for them. What nobody is named for counts as requests of the pool's mean shape, and is no one's part.
+
+Prompt tokens count when a request begins, and requests when they end. While a cap closes on a tenant far fewer begin
+than end: over one window, who floods looks cheap and its victims look dear. So what was done for a tenant is averaged
+for longer before tokens are divided by requests.
 """
 
 import math
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from controller.core.model import Scope
 from controller.core.signals import Signal
 from controller.core.step_model import Profile, Shape, charges
 
 ENOUGH = 5.0  # requests that must have finished before their mean lengths are believed
+FOLLOW = 300.0  # seconds over which what was done is averaged
+
+
+class Done(NamedTuple):
+    """What was done for a tenant or class, per second: prompt tokens, answer tokens, requests finished."""
+
+    prompt: float
+    output: float
+    finished: float
+
+
+def followed(scopes: Mapping[str, Scope], before: Mapping[str, Done], gone: float) -> dict[str, Done]:
+    """What was done for each, averaged with what was known `gone` seconds ago; with nothing known, of the window."""
+    gain = 1.0 - math.exp(-gone / FOLLOW)
+    done = {}
+    for name, scope in scopes.items():
+        old, new = before.get(name), _lately(scope)
+        if old is None:
+            if new is not None and (scope.get(Signal.FINISHED_RATE).count or ENOUGH) >= ENOUGH:
+                done[name] = new
+        elif new is None:
+            done[name] = old
+        else:
+            done[name] = Done(*[was + gain * (now - was) for was, now in zip(old, new, strict=True)])
+    return done
 
 
 def split(
-    demand: float, offered: float, scopes: Mapping[str, Scope], profile: Profile, shape: Shape
-) -> dict[str, float]:
-    """Replica-equivalents of each tenant or class that is read, sorted by name. `offered` requests/s of the pool and
-    `shape` its mean request."""
+    demand: float, offered: float, scopes: Mapping[str, Scope], done: Mapping[str, Done], profile: Profile,
+    shape: Shape,
+) -> dict[str, float]:  # fmt: skip
+    """Replica-equivalents of each tenant or class that is read, sorted by name. `offered` requests/s of the pool,
+    `shape` its mean request, and `done` what tells the lengths of each one's own."""
     charge = charges(profile, shape.hit_rate)
     usual = charge(shape.prompt, shape.output)
     rates, weighed = [], {}
@@ -28,7 +59,7 @@ def split(
         rate = _offered(scope)
         if rate is not None:
             rates.append(rate)
-            weighed[name] = rate * _cost(scope, charge, usual) / usual
+            weighed[name] = rate * _cost(done.get(name), charge, usual) / usual
     nameless = max(0.0, offered - math.fsum(rates))
     whole = math.fsum(weighed.values()) + nameless
     if whole <= 0:
@@ -42,13 +73,17 @@ def _offered(scope: Scope) -> float | None:
     return rate if rate is not None else scope.get(Signal.FINISHED_RATE).usable
 
 
-def _cost(scope: Scope, charge: Callable[[float, float], float], usual: float) -> float:
-    """The work of one of its requests; the usual one where its lengths are not told or not believed yet."""
-    finished = scope.get(Signal.FINISHED_RATE)
-    rate = finished.usable
-    if not rate or (finished.count or ENOUGH) < ENOUGH:
-        return usual
+def _lately(scope: Scope) -> Done | None:
+    """What the window tells; None where it does not tell all of it."""
     prompt, output = scope.get(Signal.PROMPT_TOKEN_RATE).usable, scope.get(Signal.GENERATION_TOKEN_RATE).usable
-    if not prompt or not output:
+    finished = scope.get(Signal.FINISHED_RATE).usable
+    if prompt is None or output is None or finished is None:
+        return None
+    return Done(prompt, output, finished)
+
+
+def _cost(done: Done | None, charge: Callable[[float, float], float], usual: float) -> float:
+    """The work of one request; the usual one where its lengths are not told or not believed yet."""
+    if done is None or not (done.prompt and done.output and done.finished):
         return usual
-    return charge(prompt / rate, output / rate)
+    return charge(done.prompt / done.finished, done.output / done.finished)
