@@ -1,4 +1,4 @@
-"""Verdict: what the readings say about one replica at one tick, against its peers. No memory.
+"""Verdict: what the readings say about one replica at one tick, against its peers, and about all of them. No memory.
 
     slow     own step time over the peers' median, where it is slower as it stands too; the time to the first token,
              over that of peers with a like batch, may raise it by a quarter, and stands for it, halved, where no time
@@ -13,11 +13,12 @@ theirs. A first token within half of the tightest promise on it is soon enough, 
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from statistics import median
 from typing import NamedTuple
 
 from controller.core.model import Scope
-from controller.core.ports import View
+from controller.core.ports import Brief, View
 from controller.core.reading import Reading
 from controller.core.signals import Signal
 from controller.core.slo import Objective
@@ -28,6 +29,7 @@ PROBED = 0.75  # the same of a probe, whose batch is so small that a healthy one
 SLOWER = 1.25  # a replica that is hardly slower as it stands is not slow, whatever a model says
 RAISE = 1.25  # what late first tokens may make of a slowness that tokens show
 ALONE = 0.5  # what they count for alone
+OVER = 1.5  # times its modelled step time at which the fleet as a whole is slow
 SOON = 0.5  # share of a promise on the first token within which none is slow
 
 
@@ -145,11 +147,19 @@ def span(now: float, reading: Reading) -> Span:
     return Span(end - (reading.window or 0.0), end)
 
 
-def fleet_pace(view: View, serving: Collection[str]) -> Mapping[str, float]:
-    """Step time over what the model says, by replica of `serving`; empty where there is no model."""
-    if not pace.known(view):
-        return {}
-    return {name: one.own for name, one in pace.paces(view).items() if one.enough and name in serving}
+def overloaded(view: View, brief: Brief, serving: Collection[str]) -> bool:
+    """Whether load is beyond the fleet and most of `serving` are slow or queue: fewer replicas would make it worse."""
+    if brief.left <= 0:
+        return False
+    paces = pace.paces(view) if pace.known(view) else {}
+    steps = [one.own for name, one in paces.items() if one.enough and name in serving]
+    depths = [view.pool.replicas[n].get(Signal.QUEUE_DEPTH).usable for n in serving if n in view.pool.replicas]
+    queues = [depth for depth in depths if depth is not None]
+    # Behind a gate they wait there and not inside, for any of them.
+    inside = math.fsum(scope.get(Signal.QUEUE_DEPTH).usable or 0.0 for scope in view.pool.replicas.values())
+    waiting = view.pool.get(Signal.QUEUE_DEPTH).usable or 0.0
+    before = max(0.0, waiting - inside) / max(1, len(serving))
+    return bool((steps and median(steps) >= OVER) or (queues and median(queues) + before >= 1.0))
 
 
 def _verdict(
