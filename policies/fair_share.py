@@ -13,7 +13,7 @@ at the next tick. What the forecast expects of all is spare for nobody alone: wh
 caps stand at what is carried before the overload is there. A guarantee above all that the pool carries can not be kept,
 and would stand for no limit at all; of it stands what its tenant uses and what is spare.
 
-Under shortfall (``Brief.left``) the water level L divides what is carried (``policies.maxmin``): who asks for less than
+Under shortfall (``Brief.left``) the water level L divides what is carried (``policies.water``): who asks for less than
 its part is not capped below it, and what it leaves goes to the others. Its own cap is higher by as much, because demand
 is a mean over a window and the next minute may be above it. Guarantees come first; they are cut, in proportion, only
 when those who ask for them are promised more than there is. Demand without a tenant has a part like a tenant of weight
@@ -30,15 +30,7 @@ Where classes are told apart, a gate refuses those that may be shed first, and c
 more than it may count on is shielded. While nobody is, caps let through ``over`` more than what is carried: they are
 then no more than a rough division of what the gate decides by class, and what they refuse too much is lost.
 
-AIMD trim of the level: at most ``trim`` either way, one cut per ``pause`` while requests wait longer than the target,
-and back additively, only while somebody uses its cap and nobody is shielded. It moves no guarantee that can be kept,
-and relieves no more than is left; guarantees that are cut follow it, because a queue is proof that there is less still.
-A second one, `press`, relieves more, too: if a shielded tenant is refused while others are above what they may count
-on, the pool carries less than the model says. The level then falls by ``trim`` at once and comes back additively.
-
-The p99 of a use is tracked by one number (frugal streaming): per second it rises by 0.99 of an e-fold per ``memory``
-while the use is above, and falls by 0.01 while it is below, so that it is above for 1 % of the time. A flood of minutes
-moves it by little, a tenant that grew is followed within hours.
+What is measured trims the level (``policies.trim``); what a tenant uses is learned as one number (``policies.use``).
 """
 
 import math
@@ -56,33 +48,15 @@ from controller.core.slo import Objective
 from controller.core.tenancy import TenantRules
 from controller.core.why import Why
 from policies.flood import floods
-from policies.maxmin import Flow, used, water_level
 from policies.shield import NOBODY, broken, counted_on, floor_of, part_of, sheddable, shielded, weight_of
+from policies.trim import Aimd, Trim, lateness
+from policies.use import UNSEEN, Use
+from policies.water import Water, divided
 
-QUANTILE = 0.99
 GAP = 120.0  # seconds; of a longer silence nobody knows what was used
-PASSING = 0.5  # share of the tightest promised wait that counts as the target of the queue's delay
-UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
 HABIT = 300.0  # seconds after which what a tenant takes counts as usual
 USED = 0.8  # share of a cap above which it is used
 TINY = 1e-6  # replica-equivalents; less is not short but rounded
-
-
-class Use(NamedTuple):
-    """How busy a tenant gets: `p99` of its tokens/s, learned over `seen` seconds."""
-
-    p99: float
-    seen: float = 0.0
-
-
-_UNSEEN = Use(0.0)
-
-
-class Water(NamedTuple):
-    """How a shortfall is divided: factor on guarantees, and water level in tokens/s; only one of them limits."""
-
-    cut: float = 1.0
-    level: float = math.inf
 
 
 class _Case(NamedTuple):
@@ -189,6 +163,7 @@ class FairShare:
         if config.cut > config.trim > 0:
             raise ValueError(f"cut: is above trim ({config.cut:g} > {config.trim:g}); write at most {config.trim:g}")
         self.config = config
+        self._aimd = Aimd(config.trim, config.cut, config.grow, config.pause)
 
     def initial(self) -> "FairShare.State":
         return self.State()
@@ -210,12 +185,17 @@ class FairShare:
             return tuple(quiet), state
         demands = {name: d * unit for name, d in sorted(told.items())}
         doubted = frozenset(name for name in demands if _doubted(view.pool, name))
-        late = self._late(view.pool, objectives)
-        state = self._learn(view, demands, doubted, owners, state)
+        late = lateness(view.pool, objectives, self.config.delay)
+        gone = min(max(view.tick.at - state.at, 0.0), GAP) if state.at is not None else 0.0
+        state = self._learn(view, demands, doubted, owners, gone, state)
         owed = counted_on(view, demands, self.config.utilisation * carried * unit)
         behind = shielded(demands, owed)
-        busy = not behind and _busy(demands, owners)
-        state = self._trimmed(view, brief, late, state, busy=busy, pressed=broken(view.pool, behind))
+        of_use = not behind and _busy(demands, owners) and view.pool.get(Signal.QUEUE_DELAY).trusted
+        trim = self._aimd.moved(
+            Trim(state.trim, state.cut_at, state.press), view.tick.at, gone, brief.gain, late, short=brief.left > TINY,
+            use=of_use, pressed=broken(view.pool, behind),
+        )  # fmt: skip
+        state = state._replace(trim=trim.level, cut_at=trim.cut_at, press=trim.press)
         case = self._case(
             view, brief, demands, unit, carried, late=late is None or late > 1, state=state, owed=owed,
             shielding=bool(behind), doubted=doubted,
@@ -255,15 +235,15 @@ class FairShare:
             if below > 0:
                 # All that is left, and no less for a gate or a model that says more is carried: the rest would go
                 # elsewhere before it comes to the gate.
-                strict = _water(view, demands, demands, floors, fits, 0.0, fits, trims)
+                strict = divided(view, demands, demands, floors, fits, 0.0, fits, trims)
                 usual = {name: self._usual(view, name, state, weights, supply) for name in demands}
                 flooding = floods(demands, usual, self.config.flood)
                 for name, d in demands.items():
                     rules = view.tenants.get(name, NOBODY)
-                    fair = _fair(rules, weight_of(rules), d, strict, floors[name])
+                    fair = strict.fair(rules, d, floors[name])
                     still[name] = min(flows[name], d - flooding[name] * max(0.0, d - fair))
             most, whole = (supply + below) * over, (fits + below) * over
-            water = _water(view, flows, still, floors, most, other * firm, whole, trims)
+            water = divided(view, flows, still, floors, most, other * firm, whole, trims)
         now = max((total or 0.0) * unit, asked)
         coming = min(max(now, (_number(brief.balance.ahead, 0.0) or 0.0) * unit), max(now, supply))
         free = not late and total is not None
@@ -294,15 +274,15 @@ class FairShare:
         demand = case.demands.get(name)
         if demand is None:
             return Proposal(target, Ask.AT_MOST, current, "fair_share", Why.MISSING)
-        use, weight = state.uses.get(name, _UNSEEN), weight_of(rules)
+        use, weight = state.uses.get(name, UNSEEN), weight_of(rules)
         weighted = part_of(weight, case.weights, case.supply)
         floor = floor_of(weight, case.weights, len(view.targets), self.config.least * case.supply)
         standing = self._standing(rules, use, demand, current, weighted, floor, case)
         wish, why = standing, Why.STANDING_CAP if standing >= rules.guarantee else Why.GUARANTEE_INFEASIBLE
         flood, water = case.floods.get(name, 0.0), case.water
-        fair = _fair(rules, weight, demand, water, floor) if case.short else math.inf
+        fair = water.fair(rules, demand, floor) if case.short else math.inf
         if flood > 0.0:
-            strict = _fair(rules, weight, demand, case.strict, floor)
+            strict = case.strict.fair(rules, demand, floor)
             part = strict + (1.0 - flood) * max(0.0, demand - strict)
             if part < fair:
                 water, fair = case.strict, part
@@ -342,7 +322,7 @@ class FairShare:
     ) -> float:  # fmt: skip
         """What a tenant was promised or usually takes. Who is new takes nothing usually that is beyond its part: its
         first minute may be the flood."""
-        rules, use = view.tenants.get(name, NOBODY), state.uses.get(name, _UNSEEN)
+        rules, use = view.tenants.get(name, NOBODY), state.uses.get(name, UNSEEN)
         own = use.p99 if use.seen >= HABIT else min(use.p99, part_of(weight_of(rules), weights, supply))
         return max(rules.guarantee, own)
 
@@ -350,97 +330,18 @@ class FairShare:
 
     def _learn(
         self, view: View, demands: Mapping[str, float], doubted: Set[str],
-        owners: Mapping[str, tuple[Target, TargetState]], state: "FairShare.State",
+        owners: Mapping[str, tuple[Target, TargetState]], gone: float, state: "FairShare.State",
     ) -> "FairShare.State":  # fmt: skip
         """A use is what a tenant asks for, as far as its cap lets it."""
-        gone = min(max(view.tick.at - state.at, 0.0), GAP) if state.at is not None else 0.0
         uses = {name: use for name, use in state.uses.items() if name in owners}
         for name, demand in demands.items() if view.estimate.trusted else ():
             if name in doubted:
                 continue
             cap = owners[name][1].accepted
             now = demand if cap is None else min(demand, max(cap, 0.0))
-            uses[name] = self._followed(uses.get(name), now, gone)
+            known = uses.get(name)
+            uses[name] = known.followed(now, gone, self.config.memory) if known is not None else Use(now)
         return state._replace(uses=uses)
-
-    def _followed(self, use: Use | None, now: float, gone: float) -> Use:
-        if use is None or use.p99 <= 0:
-            return Use(now, use.seen + gone if use is not None else 0.0)
-        pace = gone / min(self.config.memory, max(use.seen, gone, 1.0))
-        if now > use.p99:
-            return Use(min(now, use.p99 * math.exp(QUANTILE * pace)), use.seen + gone)
-        return Use(max(now, use.p99 * math.exp((QUANTILE - 1.0) * pace)), use.seen + gone)
-
-    def _late(self, pool: PoolReadings, objectives: Sequence[Objective]) -> float | None:
-        """Queue delay in targets; None when it is unknown. Who cannot tell it shows no lateness either."""
-        waits = [o.target for o in objectives if o.signal in (Signal.TTFT, Signal.QUEUE_TIME)]
-        reading = pool.get(Signal.QUEUE_DELAY)
-        if reading.state in (State.NO_TRAFFIC, State.UNSUPPORTED):
-            return 0.0
-        delay = reading.usable
-        return None if delay is None else delay / (self.config.delay or PASSING * min(waits, default=UNPROMISED))
-
-    def _trimmed(
-        self, view: View, brief: Brief, late: float | None, state: "FairShare.State", *, busy: bool,
-        pressed: bool | None,
-    ) -> "FairShare.State":  # fmt: skip
-        """AIMD: one cut per pause, and back by so much a minute while it is of use to somebody."""
-        config, trim, cut_at, now = self.config, state.trim, state.cut_at, view.tick.at
-        gone = min(max(now - state.at, 0.0), GAP) if state.at is not None else 0.0
-        step = config.grow * gone / 60.0 * min(max(brief.gain, 0.0), 1.0)
-        if not brief.left > TINY:
-            trim = max(1.0, trim - step) if trim > 1.0 else min(1.0, trim + step)
-        elif late is not None and late > 1.0:
-            if cut_at is None or now - cut_at >= config.pause - 1e-6:
-                trim, cut_at = trim * (1.0 - config.cut * min(1.0, late - 1.0)), now
-        elif late is not None and late < 0.5 and busy and view.pool.get(Signal.QUEUE_DELAY).trusted:
-            trim += step
-        press = state.press
-        if pressed and brief.left > TINY:
-            press = 1.0 - config.trim
-        elif pressed is False:
-            press = min(1.0, press + step)
-        trim = min(max(trim, 1.0 - config.trim), 1.0 + config.trim)
-        return state._replace(trim=trim, cut_at=cut_at, press=press)
-
-
-def _fair(rules: TenantRules, weight: float, demand: float, water: Water, floor: float) -> float:
-    """The cap of a tenant under a shortfall. Who asks for less than is left of its guarantee makes nothing infeasible,
-    and its next minute may be above."""
-    promised = rules.guarantee * (water.cut if demand > rules.guarantee * water.cut else 1.0)
-    part = weight * water.level
-    return max(promised, floor, part + max(0.0, part - demand))
-
-
-def _water(
-    view: View, flows: Mapping[str, float], still: Mapping[str, float], floors: Mapping[str, float], supply: float,
-    other: float, fits: float, trims: tuple[float, float],
-) -> Water:  # fmt: skip
-    """The level that the pool has, trimmed by what is measured, and no less than that at which what is `still` there
-    of the flows `fits`."""
-    trim, press = trims
-    by_pool = _level(view, flows, floors, supply, other)
-    by_left = _level(view, still, floors, max(0.0, fits), 0.0)
-    cut, level = max((by_pool[0], by_pool[1] * trim), by_left)
-    if cut < 1.0:  # what is cut is no promise any more that a queue must be kept up for
-        cut *= min(trim, 1.0)
-    return Water(cut, level * press)
-
-
-def _level(
-    view: View, demands: Mapping[str, float], floors: Mapping[str, float], supply: float, other: float
-) -> tuple[float, float]:
-    """(factor on guarantees, water level): only one of the two is ever limited."""
-    rules = {name: view.tenants.get(name, NOBODY) for name in demands}
-    promised = [Flow(d, 0.0, rules[name].guarantee) for name, d in demands.items() if rules[name].guarantee > 0]
-    if used(promised, 1.0) > supply:
-        # What is kept for those who were promised nothing is not there for the others.
-        kept = math.fsum(min(d, floors[name]) for name, d in demands.items() if not rules[name].guarantee > 0)
-        return min(water_level(promised, max(0.0, supply - kept)), 1.0), 0.0
-    flows = [Flow(d, max(rules[name].guarantee, floors[name]), weight_of(rules[name])) for name, d in demands.items()]
-    if other > 0:
-        flows.append(Flow(other))
-    return 1.0, water_level(flows, supply)
 
 
 def _busy(demands: Mapping[str, float], owners: Mapping[str, tuple[Target, TargetState]]) -> bool:

@@ -16,7 +16,8 @@ from controller.core.slo import Objective
 from controller.core.tenancy import TenantRules
 from controller.core.why import Why
 from controller.run.codec import decode, encode
-from policies.fair_share import FairShare, Use
+from policies.fair_share import FairShare
+from policies.use import Use
 from tests.support.cases import NOW, healthy
 
 UNIT = 1000.0  # tokens/s of one replica

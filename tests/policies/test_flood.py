@@ -13,8 +13,9 @@ from controller.core.reading import ok
 from controller.core.relief import capped
 from controller.core.tenancy import TenantRules
 from controller.core.why import Why
-from policies.fair_share import FairShare, Use
+from policies.fair_share import FairShare
 from policies.flood import floods
+from policies.use import Use
 from tests.support.cases import NOW, healthy
 
 UNIT = 1000.0  # tokens/s of one replica
