@@ -13,10 +13,10 @@ from pathlib import Path
 from benchmarks import recorded
 from benchmarks.recorded import Run
 from controller.config import load, pool_needs
+from controller.config.terms import pool_specs
 from controller.core.meter import Meter
 from controller.core.model import PoolReadings
 from controller.core.signals import Signal
-from controller.run.assembly import pool_specs
 from sources.recording import RecordingConfig, RecordingSource
 from tests.support.vllm_clients import RECORDING, phases
 

@@ -13,13 +13,14 @@ from statistics import median
 from typing import Any
 
 from controller.config import GovernorConfig, loads
+from controller.config.terms import estimator_specs, fleet_rules
 from controller.core.decide import DecideState, decide
 from controller.core.learned import EstimatorState
 from controller.core.members import seen
 from controller.core.model import Lever, Plan, PoolReadings, Scope, Snapshot, Target, TargetState, Tick
 from controller.core.reading import Reading, ok
 from controller.core.signals import Signal
-from controller.run.assembly import estimator_specs, fleet_rules, policies
+from controller.run.assembly import policies
 from controller.run.loop import learn
 from controller.run.memory import settle
 

@@ -14,13 +14,13 @@ from rich.text import Text
 from controller.cli.running import CONFIG, load_config
 from controller.cli.terminal import FAILED, WRONG_INPUT, out, say, warn
 from controller.cli.times import parse_duration
-from controller.config import GovernorConfig
+from controller.config import GovernorConfig, terms
 from controller.config.matrix import cells, claims
 from controller.core.errors import InputError
 from controller.core.model import Applied, Outcome, Pin, Target
 from controller.explain import clock, number, outcome_words
 from controller.rehearse.lines import write_line
-from controller.run import assembly, lock, originals, pins
+from controller.run import lock, originals, pins
 from controller.run.handback import Revert, neutrals, put_back, restored, reverts
 from controller.run.ledger import LedgerError, read_ledger
 
@@ -130,7 +130,7 @@ def undo(
 
 def _pin(settings: GovernorConfig, changes: Iterable[Revert], now: float, hold: float, last: str) -> bool:
     """Whether any was pinned. What a person pinned is meant, and stays; an undo may take the place of an undo."""
-    pinned, fixed = False, assembly.pins(settings)
+    pinned, fixed = False, terms.pins(settings)
     with pins.edit(pins.file_of(Path(settings.ledger.path))) as entries:
         for one in changes:
             by_hand = entries.get(one.target)

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from controller.cli.terminal import out, say, warn
 from controller.cli.times import parse_duration, parse_time
-from controller.config import GovernorConfig, LeverConfig, load
+from controller.config import GovernorConfig, LeverConfig, load, terms
 from controller.config.lever_checks import on_quantum
 from controller.config.pin_checks import together
 from controller.config.report import nearest
@@ -28,7 +28,7 @@ from controller.core.relief import OUT
 from controller.core.rules import PER_REPLICA
 from controller.explain import clock, number
 from controller.rehearse.lines import write_line
-from controller.run import assembly, pins
+from controller.run import pins
 from controller.run.ledger import LedgerError, Record, ledger_files, read_ledger
 
 _USUAL = Path("/etc/governor/governor.yaml")  # where the manifests put it
@@ -93,7 +93,7 @@ def unpin(target: _Target, config: _Config = None) -> None:
     with pins.edit(_file(settings)) as entries:
         gone = entries.pop(wanted, None)
         if gone is None:
-            if wanted in assembly.pins(settings):
+            if wanted in terms.pins(settings):
                 raise InputError(f"{wanted}: is pinned in the config; remove the pin there")
             there = ", ".join(map(str, sorted(entries))) or "none"
             raise InputError(f"{wanted}: is not pinned; pinned are {there}")
@@ -106,7 +106,7 @@ def pins_(
 ) -> None:
     """Lists the pins of the file and of the config, with what they are worth now."""
     settings, now = _load(config), time.time()
-    by_hand, fixed = pins.read(_file(settings)), assembly.pins(settings)
+    by_hand, fixed = pins.read(_file(settings)), terms.pins(settings)
     newest = _newest(Path(settings.ledger.path)) if by_hand or fixed else None
     rows: list[tuple[Target, Pin, str, str]] = []
     for target, entry in by_hand.items():
@@ -146,7 +146,7 @@ def _state(config: GovernorConfig, target: Target, one: Pin, now: float, newest:
     if pool is None or target.lever not in pool.levers:
         return "no such target"
     lever = pool.levers[target.lever]
-    if target.lever not in PER_REPLICA and target.member not in assembly.members(target.lever, lever, pool):
+    if target.lever not in PER_REPLICA and target.member not in terms.members(target.lever, lever, pool):
         return "no such target"
     readings = newest.snapshot.pools.get(target.pool) if newest is not None else None
     seen = _seen(readings, lever) if readings is not None and target.lever in PER_REPLICA else ()
@@ -199,7 +199,7 @@ def _target(config: GovernorConfig, text: str) -> tuple[Target, LeverConfig]:
     if lever is None:
         there = ", ".join(pool.levers) or "none"
         raise InputError(f"{text}: {target.pool} has no lever {target.lever}; it has {there}")
-    members = assembly.members(target.lever, lever, pool)
+    members = terms.members(target.lever, lever, pool)
     if target.lever in PER_REPLICA and not target.member:
         raise InputError(f"{text}: says no replica; write {target.pool}/{target.lever}/REPLICA")
     if target.lever not in PER_REPLICA and target.member not in members:
@@ -254,7 +254,7 @@ def _within_budgets(
     """Pins that no budget can hold together. One that only lowers what was too much is taken. Raises InputError."""
     if target.lever is not Lever.REPLICAS:
         return
-    known = {**{one: pin for one, pin in assembly.pins(config).items() if pin.until > now}, **others}
+    known = {**{one: pin for one, pin in terms.pins(config).items() if pin.until > now}, **others}
     before = known.get(target)
     if before is not None and wanted.value <= before.value:
         return

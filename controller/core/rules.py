@@ -1,4 +1,4 @@
-"""What the user allows a lever to do, in core terms. Assembly makes these from the config; durations in seconds."""
+"""What the user allows a lever to do, in core terms, made from the config. Durations in seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

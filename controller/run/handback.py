@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from controller.config import GovernorConfig
+from controller.config.terms import fleet_rules
 from controller.core.model import Applied, Outcome, Target
 from controller.core.rules import PER_REPLICA, neutral
 from controller.core.why import Why
-from controller.run.assembly import RunMode, assemble, fleet_rules
+from controller.run.assembly import RunMode, assemble
 from controller.run.ledger import Record
 from controller.run.loop import ControlLoop
 from controller.run.originals import Original

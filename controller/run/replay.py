@@ -13,10 +13,11 @@ from pathlib import Path
 import yaml
 
 from controller.config import ConfigError, GovernorConfig, loads
+from controller.config.terms import estimator_specs, fleet_rules
 from controller.core.decide import DecideState, decide
 from controller.core.learned import EstimatorState
 from controller.core.model import Plan
-from controller.run.assembly import estimator_specs, fleet_rules, policies
+from controller.run.assembly import policies
 from controller.run.ledger import LedgerError, Record, read_ledger
 from controller.run.loop import learn
 from controller.run.resume import restore

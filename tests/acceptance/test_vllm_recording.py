@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from controller.config import GovernorConfig
+from controller.config.terms import pool_specs
 from controller.core.facts import Fact
 from controller.core.meter import Meter, PoolSpec
 from controller.core.model import PoolReadings
@@ -18,7 +19,6 @@ from controller.core.ports import PoolNeeds, Source
 from controller.core.reading import State
 from controller.core.signals import Signal
 from controller.core.slo import Objective
-from controller.run.assembly import pool_specs
 from tests.support.streams import shared
 from tests.support.vllm_clients import Phase, phases
 

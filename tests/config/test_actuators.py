@@ -14,10 +14,11 @@ from controller.config import ConfigError, GovernorConfig, loads
 from controller.config.load import config_hash
 from controller.config.matrix import cells
 from controller.config.spell import spell
+from controller.config.terms import fleet_rules
 from controller.core.model import Lever
 from controller.core.ports import Binding, Capability
 from controller.registry import Group
-from controller.run.assembly import RunMode, assemble, fleet_rules
+from controller.run.assembly import RunMode, assemble
 from tests.support.cli import governor
 from tests.support.spy_file import SpyFile
 from tests.support.written import pool, written

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.config import ConfigError, loads
-from controller.run.assembly import fleet_rules
+from controller.config.terms import fleet_rules
 from tests.support.written import pool, written
 
 KUBE = "actuator: {kind: kubernetes, namespace: prod"

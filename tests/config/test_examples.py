@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from controller.config import ConfigError, GovernorConfig, config_hash, load, without_actuator
 from controller.config.docs import render
 from controller.config.models import LeverConfig, ObjectiveConfig, PoolConfig
-from controller.run.assembly import fleet_rules
+from controller.config.terms import fleet_rules
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.yaml") if not path.stem.endswith("_test"))

@@ -7,10 +7,10 @@ import pytest
 
 from controller.config import ConfigError, GovernorConfig, config_hash, loads, pool_needs
 from controller.config.spell import spell
+from controller.config.terms import pool_specs
 from controller.core.facts import Fact
 from controller.core.join import READ
 from controller.core.ports import Matcher, PoolNeeds
-from controller.run.assembly import pool_specs
 from tests.support.written import SOURCE, pool, written
 
 GATEWAY = "    gateway: {engine: gaie, selector: {model_name: chat}, labels: {tenant: fairness_id, class: klass}}\n"

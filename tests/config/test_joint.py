@@ -1,8 +1,8 @@
 """What is written of pools that are sized together is what the plan is held to."""
 
 from controller.config import loads
+from controller.config.terms import fleet_rules
 from controller.core.rules import Budget, Pair, Variants
-from controller.run.assembly import fleet_rules
 from tests.support.written import pool, written
 
 LEVER = "replicas: {min: 1, max: 8, policy: {kind: capacity}}"

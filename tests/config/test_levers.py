@@ -7,13 +7,13 @@ from controller.config import ConfigError, GovernorConfig, json_schema, load, lo
 from controller.config.lever_checks import on_quantum
 from controller.config.levers import DEFAULTS, EVERY_SETPOINT, NO_LIMIT, SETPOINTS
 from controller.config.spell import spell
+from controller.config.terms import fleet_rules
 from controller.core import operating
 from controller.core.model import Lever, Mode, Target
 from controller.core.rules import PER_REPLICA, RELAX_DOWN, LeverRules, Rate
 from controller.core.setpoints import OWN
 from controller.core.tenancy import ClassRules, TenantRules
 from controller.registry import Group
-from controller.run.assembly import fleet_rules
 from policies import gate
 from simulator.front import knobs
 from tests.support.levers import ROOT, config

@@ -3,10 +3,10 @@
 import pytest
 
 from controller.config import ConfigError, loads
+from controller.config.terms import fleet_rules
 from controller.core.model import Lever, Target
 from controller.core.ports import Limits
 from controller.core.rules import neutral
-from controller.run.assembly import fleet_rules
 from tests.support.levers import POOLS, config
 
 

@@ -3,12 +3,12 @@
 import pytest
 
 from controller.config import ConfigError, Problem, pool_needs
+from controller.config.terms import estimator_specs, fleet_rules
 from controller.core.facts import Fact
 from controller.core.model import Lever
 from controller.core.ports import Limits
 from controller.core.setpoints import OWN
 from controller.core.sizes import Band
-from controller.run.assembly import estimator_specs, fleet_rules
 from tests.support.levers import config
 
 GATE = "policy: {kind: gate}"

@@ -3,8 +3,8 @@
 import pytest
 
 from controller.config import ConfigError, loads
+from controller.config.terms import fleet_rules
 from controller.core.model import Lever
-from controller.run.assembly import fleet_rules
 from tests.support.written import pool, written
 
 GAIE = "gateway: {engine: gaie, selector: {model_name: chat}}"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.config import ConfigError
+from controller.config.terms import fleet_rules
 from controller.core.decide import DecideState, decide
 from controller.core.facts import Fact
 from controller.core.model import Decision, Lever, Mode, PoolReadings, Scope, Snapshot, Target, TargetState, Tick
@@ -16,7 +17,7 @@ from controller.core.reading import Reading, State, ok
 from controller.core.rules import PER_REPLICA, RELAX_DOWN
 from controller.core.signals import Signal
 from controller.core.why import Why
-from controller.run.assembly import RunMode, assemble, fleet_rules, policies
+from controller.run.assembly import RunMode, assemble, policies
 from tests.support.cases import NOW, healthy
 from tests.support.levers import config
 

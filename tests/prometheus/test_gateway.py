@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from controller.config import loads, pool_needs
+from controller.config.terms import pool_specs
 from controller.core.meter import Meter
 from controller.core.signals import Signal
-from controller.run.assembly import pool_specs
 from sources.diagnosis.model import Level
 from sources.frames import Sample
 from sources.prometheus import PrometheusSource

@@ -22,13 +22,13 @@ import pytest
 
 from actuators.webhook import Webhook, WebhookConfig
 from controller.config import GovernorConfig, pool_needs
+from controller.config.terms import pool_specs
 from controller.core.meter import Meter
 from controller.core.model import Decision, Lever, Outcome, PoolReadings, Target
 from controller.core.ports import Binding
 from controller.core.reading import State
 from controller.core.signals import Signal
 from controller.core.why import Why
-from controller.run.assembly import pool_specs
 from controller.simulate.load import open_study
 from simulator.scenario import Scenario
 from sources.prometheus import PrometheusSource

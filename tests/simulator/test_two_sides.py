@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from controller.config import GovernorConfig, loads, pool_needs
+from controller.config.terms import pool_specs
 from controller.core.meter import Meter
 from controller.core.model import PoolReadings
 from controller.core.reading import State
 from controller.core.signals import Signal
-from controller.run.assembly import pool_specs
 from routing.knobs import Concurrency, Klass, Knobs, Queue
 from simulator.job import Job
 from simulator.spec import EngineLimits, FleetSpec, GatewaySpec, PrometheusSpec
