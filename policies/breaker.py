@@ -3,7 +3,7 @@
     out          what errs, stands still or has been slow for a while (``policies.health``)
     never        more than max(1, share of the fleet); none for slowness or errors when more than that look bad at
                  once, or while load is beyond the fleet and the fleet as a whole is slow
-    a version    all of its replicas, where they fail max(20 %, 5 * the rest) together or most of them are slow, while
+    a version    all of its replicas, where they fail far more than the rest together or most of them are slow, while
                  it is no more than its share of the fleet and the rest is well (``policies.condemned``)
     the way back closed -> open 0 -> probe 0.05 -> ramp 0.25 -> closed 1
 

@@ -1,7 +1,7 @@
 """Condemned: the replicas of a version that is worse than the rest, all together. Pure, no memory.
 
-    worse     they fail max(limit, 5 * the rest) or more, of at least 20 requests together; or more than half of them
-              are slow, each by itself, and load is not beyond the fleet
+    worse     they fail far more than the rest (``controller.core.worse``), of at least 20 requests together; or more
+              than half of them are slow, each by itself, and load is not beyond the fleet
     while     they are no more than a share of the fleet, and no more of the others look bad than may be out
     how many  k of them, as long as  lost(k) <= lost(0) + errors * k      lost(k) = max(0, demand - carried without k)
 
@@ -55,14 +55,14 @@ def condemned(
     groups = siblings(versions, list(members))
     if len(groups) < 2:
         return None
-    fails = failing(view.pool, limit)
+    fails = {one.version: one for one in failing(view.pool, limit)}
     for version, names in groups.items():
         mine = sorted((name for name in names if name in closed), key=lambda name: (-closed[name], name))
         if not version or not mine or len(names) > min(most, len(members) - 1):
             continue
         if sum(name in bad for name in members if name not in names) > room:
             continue
-        its = fails if fails is not None and fails.version == version else None
+        its = fails.get(version)
         lag = not overload and any(name in slow for name in mine)
         lag = lag and 2 * sum(name in slow or name not in closed for name in names) > len(names)
         if its is None and not lag:

@@ -1,7 +1,7 @@
 """Health: one replica of a breaker, from tick to tick: when it should be out, and what it needs to come back. Pure.
 
-    out at once  errors >= max(20 %, 5 * all others) of >= 20 requests; stuck; a fault of its GPU; errors and slowness
-                 both beyond half of their limits
+    out at once  errors far beyond those of the others (``policies.verdict``); stuck; a fault of its GPU; errors and
+                 slowness both beyond half of their limits
     out when     slow_ratio times as slow as its peers, mean over the tokens of the last seconds, and slow for
     it lasts     `slow_windows` judgements in a row, twice as many while demand is beyond what is carried; or half a
                  minute; or two judgements of ten seconds, when it is slower than that by far

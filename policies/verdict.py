@@ -3,7 +3,8 @@
     slow     own step time over the peers' median, where it is slower as it stands too; the time to the first token,
              over that of peers with a like batch, may raise it by a quarter, and stands for it, halved, where no time
              per token is told
-    failing  share of errors >= max(limit, 5 * the share of all others), of at least 20 requests that ended
+    failing  share of errors >= max(limit, min(5 * rest, half way from rest to all)), of at least 20 requests that
+             ended; the rest is the median of all others (``controller.core.worse``)
     stuck    work is there and nothing moved
 
 An engine whose queue is long may be refusing what it has no place for, and that is not its fault; one that fails what
@@ -22,7 +23,7 @@ from controller.core.ports import Brief, View
 from controller.core.reading import Reading
 from controller.core.signals import Signal
 from controller.core.slo import Objective
-from controller.core.worse import LEAST_ENDED, REST, ended
+from controller.core.worse import LEAST_ENDED, ended, far_more, usual
 from policies import pace
 
 PROBED = 0.75  # the same of a probe, whose batch is so small that a healthy one is far quicker as it stands
@@ -47,8 +48,8 @@ class Span(NamedTuple):
 class Verdict(NamedTuple):
     """`heard` whether the replica's page was read; `ratio` how many times as slow as its peers at its batch and `raw`
     as it stands, over `paced` and `samples` gaps between tokens; `first` the same of its first tokens; `errors` the
-    share of `ended` requests, over `counted`, and `rest` that of all others; `restarts` of its containers in the
-    window, None where not told; `idle` until when nothing was generated after `paced`, None where there was no look
+    share of `ended` requests, over `counted`, and `rest` what is usual of the others; `restarts` of its containers in
+    the window, None where not told; `idle` until when nothing was generated after `paced`, None where there was no look
     since."""
 
     heard: bool
@@ -86,7 +87,7 @@ class Verdict(NamedTuple):
         """Whether the share of errors is beyond `share` of the limit."""
         if not self.errors or self.ended < least:
             return False
-        return self.errors >= share * max(limit, REST * self.rest)
+        return self.errors >= share * far_more(limit, self.rest)
 
     def since(self, moment: float, idle: float = 0.0) -> "Verdict":
         """The same without what is mostly about the time before `moment`, unix seconds. What was generated since it was
@@ -113,8 +114,6 @@ def verdicts(
     full = set(serving)
     soon = SOON * min((o.target for o in objectives if o.signal is Signal.TTFT), default=0.0)
     ends = {name: ended(scope) for name, scope in view.pool.replicas.items()}
-    all_failed = math.fsum(share * count for _, (share, count) in sorted(ends.items()))
-    all_ended = math.fsum(count for _, (_, count) in sorted(ends.items()))
     out = {}
     for name in sorted(names):
         scope = view.pool.replicas.get(name)
@@ -126,8 +125,7 @@ def verdicts(
             mine = None  # what is out gets few requests, so that less must be enough to judge it by
         told = pace.against(mine, peers, modelled=modelled) if mine is not None else None
         share, count = ends[name]
-        others = all_ended - count
-        rest = max(0.0, all_failed - share * count) / others if others > 0 else 0.0
+        rest = usual([one for other, one in sorted(ends.items()) if other != name])
         out[name] = _verdict(view.tick.at, scope, told, mine, soon, share, count, rest)
     return out
 

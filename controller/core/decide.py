@@ -182,17 +182,20 @@ class _Turn:
         kept = _remembered(self._guard_states, decided, now)
         return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases, drains)
 
-    def _worse(self) -> dict[str, Worse]:
+    def _worse(self) -> dict[str, tuple[Worse, ...]]:
         """Versions that are worse than the rest of their pools, or that a breaker holds out for it."""
-        told = {pool.pool: self._estimates.get(pool.pool, _UNLEARNED).worse for pool in self._rules.pools}
-        for pool, one in told.items():
-            made = self._above(pool, Lever.BREAKER).values() if one is None else ()
-            out = next((d for d in made if d.why is Why.WORSE_VERSION), None)
+        told: dict[str, tuple[Worse, ...]] = {}
+        for rules in self._rules.pools:
+            pool, estimate = rules.pool, self._estimates.get(rules.pool, _UNLEARNED)
+            known = {one.version: one for one in (estimate.worse, *estimate.also_worse) if one is not None}
             readings = self._snapshot.pools.get(pool)
-            if out is not None and readings is not None and out.target.member in readings.versions:
-                slow = out.evidence.get("slowness", 0.0)
-                told[pool] = Worse(readings.versions[out.target.member], slow=slow)
-        return {pool: one for pool, one in told.items() if one is not None}
+            for made in self._above(pool, Lever.BREAKER).values() if readings is not None else ():
+                version = readings.versions.get(made.target.member, "") if readings is not None else ""
+                if made.why is Why.WORSE_VERSION and version and version not in known:
+                    known[version] = Worse(version, slow=made.evidence.get("slowness", 0.0))
+            if known:
+                told[pool] = tuple(known.values())
+        return told
 
     def _drained(
         self, shared: Mapping[Target, Decision], known: Mapping[Target, float]

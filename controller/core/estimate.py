@@ -81,12 +81,15 @@ def _told_apart(
     """What is to be said where replicas run several versions. What one of them fails is no want of capacity, so the
     error budget that it burns asks for none."""
     fails = worse.failing(pool)
-    if fails is not None:
+    if fails:
         state = state._replace(blamed=now)
     blamed = state.blamed is not None and now - state.blamed < BLAME
-    said = fails or worse.slow(versions.steps(spec, state, versions.serving(pool)), state.version)
+    lags = worse.slow(versions.steps(spec, state, versions.serving(pool)), state.version) if not fails else None
+    said = fails[0] if fails else lags
     margin = 0.0 if blamed else made.margin
-    return replace(made, versions=rates, unproven=versions.unproven(state), worse=said, margin=margin), state
+    return replace(
+        made, versions=rates, unproven=versions.unproven(state), worse=said, also_worse=fails[1:], margin=margin
+    ), state
 
 
 def _ahead(

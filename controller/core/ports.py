@@ -121,6 +121,7 @@ class Estimate:
     fitting: float | None = 1.0
     versions: Mapping[str, float] = field(default_factory=dict)  # unit_rate by version, where several are known
     worse: Worse | None = None  # the version that is worse than the rest of the pool, where one is
+    also_worse: tuple[Worse, ...] = ()  # others that fail, too, less than that one
     unproven: bool = False  # whether what most replicas run came after another version, which could do what it can not
 
 

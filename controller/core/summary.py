@@ -9,7 +9,7 @@ from controller.core.why import SENTENCE, Why
 from controller.core.worse import Worse
 
 _SHOWN = 3  # groups of changes, and pools that are short, that are told; the rest is counted
-NOBODY: Mapping[str, Worse] = {}
+NOBODY: Mapping[str, tuple[Worse, ...]] = {}
 _WORTH = 0.05  # replica-equivalents, below which nobody is short
 
 
@@ -24,8 +24,9 @@ class Shortage(NamedTuple):
 
 
 def sentence(
-    decisions: Sequence[Decision], short: Sequence[Shortage] = (), worse: Mapping[str, Worse] = NOBODY, *, holding: bool
-) -> str:
+    decisions: Sequence[Decision], short: Sequence[Shortage] = (), worse: Mapping[str, tuple[Worse, ...]] = NOBODY, *,
+    holding: bool,
+) -> str:  # fmt: skip
     """For example "raises llama/replicas 2 → 4 because the load offered now needs it; llama is short of 1.5 replicas
     until about 14:03 UTC, of which tenant_cap takes 1.2". Members of one lever that move the same way for the same
     reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ...". `worse` are versions by pool."""
@@ -43,7 +44,7 @@ def sentence(
         parts.append(f"and {rest} more changes" if rest > 1 else "and 1 more change")
     parts += _absent(decisions)
     parts += _shortages(short)
-    parts += [one.told(pool) for pool, one in sorted(worse.items())[:_SHOWN]]
+    parts += [one.told(pool) for pool, several in sorted(worse.items())[:_SHOWN] for one in several[:_SHOWN]]
     if holding:
         parts.append(f"holds: {SENTENCE[Why.FLEET_GUARD]}")
     return "; ".join(parts) if parts else "keeps everything as it is"

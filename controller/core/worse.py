@@ -1,14 +1,18 @@
 """Worse: whether the replicas of one version fail or lag, where those of all others do not. Pure.
 
-    fails   share of errors >= max(20 %, 5 * the share of all others), of at least 20 requests that ended here and there
+    fails   share of errors >= max(20 %, min(5 * rest, half way from rest to all)), of at least 20 requests that ended
+            here and there; the rest is the median of the replicas of all other versions
     slow    1.5 times as long a step as the version that most replicas run (or that one, as the others), at one batch
 
 A version is judged by all its replicas together: a canary of three that fails a third of its few requests shows it
-sooner so than each of them does, and its siblings are no excuse for it.
+sooner so than each of them does, and its siblings are no excuse for it. Nor is another one that fails: what answers
+errors looks idle to a router, so a few such replicas may have most of all requests, and their mean is no usual share.
+Five times the rest alone would be more than all from 20 % on, and whoever fails everything would be well.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
 from controller.core.model import PoolReadings, Scope
@@ -17,6 +21,7 @@ from controller.core.signals import Signal
 LEAST_ENDED = 20.0  # requests that make a share of errors
 LIMIT = 0.2  # share of errors that is too much
 REST = 5.0  # times the share of errors of all others that is far more
+CLEAR = 2.0  # times the same that a version fails at least, where nearly all fails everywhere
 FULL = 0.25  # waiting per running request at which an engine may be refusing, which engines tell as errors
 SLOW = 1.5  # times as long a step that is worth telling
 
@@ -50,27 +55,36 @@ def ended(scope: Scope) -> tuple[float, float]:
     return min(max(reading.usable, 0.0), 1.0), reading.count
 
 
-def failing(pool: PoolReadings, limit: float = LIMIT) -> Worse | None:
-    """The version that fails most, where one does and the rest does not."""
+def far_more(limit: float, rest: float) -> float:
+    """The share of errors from which one fails where the rest fails `rest`."""
+    return max(limit, min(REST * rest, (1.0 + rest) / 2))
+
+
+def usual(others: Sequence[tuple[float, float]]) -> float:
+    """The share of errors of all others, by the share and the number that ended of each: their median, or the mean
+    where most have too few for a share of their own."""
+    enough = [share for share, count in others if count >= LEAST_ENDED]
+    return median(enough) if 2 * len(enough) > len(others) else _mean(others)[0]
+
+
+def failing(pool: PoolReadings, limit: float = LIMIT) -> tuple[Worse, ...]:
+    """The versions that fail where the others do not, the worst first; `rest` is what those fail together."""
     if not pool.versions:
-        return None
-    failed: dict[str, float] = {}
-    count: dict[str, float] = {}
+        return ()
+    ends: dict[str, list[tuple[float, float]]] = {}
     for name, scope in sorted(pool.replicas.items()):
-        share, of = ended(scope)
-        version = pool.versions.get(name, "")
-        failed[version] = failed.get(version, 0.0) + share * of
-        count[version] = count.get(version, 0.0) + of
-    all_failed, all_ended = math.fsum(failed.values()), math.fsum(count.values())
-    found = []
-    for version, own in count.items():
-        others = all_ended - own
-        if own < LEAST_ENDED or others < LEAST_ENDED:
-            continue
-        errors, rest = failed[version] / own, max(0.0, all_failed - failed[version]) / others
-        if errors >= max(limit, REST * rest):
-            found.append(Worse(version, errors, own, rest))
-    return max(found, key=lambda one: (one.errors, one.version), default=None)
+        ends.setdefault(pool.versions.get(name, ""), []).append(ended(scope))
+    found = dict[str, tuple[float, float]]()
+    for version, own in ends.items():
+        errors, count = _mean(own)
+        others = [one for other, some in ends.items() if other != version for one in some]
+        if count >= LEAST_ENDED <= _mean(others)[1] and errors >= far_more(limit, usual(others)):
+            found[version] = errors, count
+    rest, count = _mean(one for version, some in ends.items() if version not in found for one in some)
+    if count < LEAST_ENDED:
+        return ()  # nobody is well: whose fault it is cannot be told
+    made = [Worse(version, errors, of, rest) for version, (errors, of) in found.items() if errors >= CLEAR * rest]
+    return tuple(sorted(made, key=lambda one: (one.errors, one.version), reverse=True))
 
 
 def slow(steps: Mapping[str, float], main: str) -> Worse | None:
@@ -91,6 +105,13 @@ def siblings(versions: Mapping[str, str], names: Sequence[str]) -> dict[str, tup
     for name in sorted(names) if versions else ():
         found.setdefault(versions.get(name, ""), []).append(name)
     return {version: tuple(some) for version, some in sorted(found.items())}
+
+
+def _mean(ends: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """Share of errors of all together, and how many ended."""
+    all_of = list(ends)
+    count = math.fsum(of for _, of in all_of)
+    return (math.fsum(share * of for share, of in all_of) / count if count else 0.0), count
 
 
 def _full(scope: Scope) -> bool:

@@ -88,7 +88,7 @@ def _estimate(pool: str, estimate: Estimate) -> Iterator[Sample]:
             yield "estimate", (pool, quantity), number
     yield "estimate_trusted", (pool,), float(estimate.trusted)
     yield "budget_burning", (pool,), float(estimate.burning)
-    worse = {estimate.worse.version} if estimate.worse is not None else set[str]()
+    worse = {one.version for one in (estimate.worse, *estimate.also_worse) if one is not None}
     for version, rate in estimate.versions.items():
         yield "version_unit_rate", (pool, version), rate
     for version in sorted(estimate.versions.keys() | worse):  # one that is out serves nothing, and is still worse

@@ -49,8 +49,7 @@ def ending(pool: PoolReadings, **shares: tuple[float, float]) -> PoolReadings:
 def test_a_canary_that_fails_is_found_by_all_its_replicas_together() -> None:
     """Each of three has too few requests to be judged by; and each would excuse the others."""
     pool = fleet(**OLD, v2_3=1.0, v2_4=1.0, v2_5=1.0)
-    found = failing(ending(pool, v2_3=(0.3, 10.0), v2_4=(0.3, 10.0), v2_5=(0.3, 10.0), v1_0=(0.1, 40.0)))
-    assert found is not None
+    (found,) = failing(ending(pool, v2_3=(0.3, 10.0), v2_4=(0.3, 10.0), v2_5=(0.3, 10.0), v1_0=(0.1, 40.0)))
     assert (found.version, found.ended) == ("v2", 30.0)
     assert found.errors == pytest.approx(0.3)
     assert found.rest == pytest.approx(4 / 120)
@@ -69,15 +68,32 @@ def test_what_may_be_chance_or_everybodys_fault_is_no_versions(
     canary: tuple[float, float], old: tuple[float, float]
 ) -> None:
     pool = fleet(**OLD, v2_3=1.0)
-    assert failing(ending(pool, v2_3=canary, **dict.fromkeys(OLD, old))) is None
-    assert failing(ending(fleet(False, **OLD, v2_3=1.0), v2_3=(1.0, 400.0))) is None
+    assert failing(ending(pool, v2_3=canary, **dict.fromkeys(OLD, old))) == ()
+    assert failing(ending(fleet(False, **OLD, v2_3=1.0), v2_3=(1.0, 400.0))) == ()
+
+
+def test_two_versions_that_fail_do_not_make_each_other_well() -> None:
+    """What answers errors looks idle, so that two of five had nearly all requests: five times the rest was 490 %."""
+    both = {"v2_3": (1.0, 4000.0), "v3_4": (1.0, 50.0)}
+    found = failing(ending(fleet(**OLD, v2_3=1.0, v3_4=1.0), **both))
+    assert [(one.version, one.errors, one.rest) for one in found] == [("v3", 1.0, 0.0), ("v2", 1.0, 0.0)]
+    whole = fleet(**OLD, v2_3=1.0)
+    nearly = dict.fromkeys(OLD, (0.97, 400.0))  # all is lost everywhere, and no version is to blame
+    assert failing(ending(whole, v2_3=(1.0, 400.0), **nearly)) == ()
+    assert failing(ending(whole, v2_3=(1.0, 400.0), **dict.fromkeys(OLD, (1.0, 400.0)))) == ()
+
+
+@pytest.mark.parametrize("rest", [0.0, 0.05, 0.2, 0.5, 0.9, 1.0])
+def test_whatever_the_others_fail_who_fails_everything_is_never_well(rest: float) -> None:
+    assert 0.2 <= worse.far_more(0.2, rest) <= 1.0
+    assert worse.far_more(0.2, rest) >= rest
 
 
 def test_an_engine_that_is_full_may_be_refusing_and_is_not_at_fault() -> None:
     pool = fleet(**OLD, v2_3=1.0)
     full = Scope({**pool.replicas["v2_3"].signals, Signal.QUEUE_DEPTH: ok(30.0)})
     pool = replace(pool, replicas={**pool.replicas, "v2_3": full})
-    assert failing(ending(pool, v2_3=(0.5, 400.0))) is None
+    assert failing(ending(pool, v2_3=(0.5, 400.0))) == ()
 
 
 def test_a_budget_that_a_bad_canary_burns_asks_for_no_replicas() -> None:
@@ -117,10 +133,10 @@ def test_steps_of_one_version_alone_are_compared_with_nothing() -> None:
 
 
 def test_the_plan_names_the_version() -> None:
-    assert sentence((), (), {"chat": Worse("v2", 0.34, 120.0, 0.004)}, holding=False) == (
+    assert sentence((), (), {"chat": (Worse("v2", 0.34, 120.0, 0.004),)}, holding=False) == (
         "version v2 of chat is worse: 34 % of its 120 requests failed, of the others' 0.4 %"
     )
-    assert "its steps take 1.9 times as long" in sentence((), (), {"chat": Worse("v2", slow=1.9)}, holding=False)
+    assert "its steps take 1.9 times as long" in sentence((), (), {"chat": (Worse("v2", slow=1.9),)}, holding=False)
     one = Learner()
     one.run(ending(fleet(**OLD, v2_3=1.0), v2_3=(0.5, 40.0)), 60.0)
     lever = LeverRules(Lever.REPLICAS, "capacity", "")

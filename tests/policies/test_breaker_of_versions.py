@@ -140,6 +140,23 @@ def test_a_version_that_is_mended_comes_back_and_is_judged_anew() -> None:
     assert not fleet.state.replicas["r0"].version
 
 
+@pytest.mark.parametrize("bad", [{"r0": "v2", "r1": "v3"}, {"r0": "v2", "r1": "v2", "r2": "v3", "r3": "v3"}])
+@pytest.mark.parametrize("told", [True, False])
+def test_a_second_bad_version_does_not_make_the_first_well(bad: dict[str, str], told: bool) -> None:
+    """At 100 % errors each was "well again" in turn: what the other failed, with most of all requests, was the rest."""
+    fleet = rollout(0, 10)
+    fleet.versions = {name: bad.get(name, "v1") for name in fleet.names} if told else {}
+    fleet.run(60.0)
+    fleet.run(15.0, **{name: Seen(errors=1.0, ended=60.0) for name in bad if bad[name] == "v2"})
+    for _ in range(20):
+        in_rotation = [name for name in bad if fleet.factors.get(name, 1.0) == 1.0]
+        many = {name: 4000.0 if name in in_rotation else 40.0 for name in bad}
+        fleet.tick(**{name: Seen(errors=1.0, ended=many[name]) for name in bad})
+        assert Why.WELL_AGAIN not in {fleet.last[name].why for name in bad}
+    if told:
+        assert set(held(fleet)) >= {name for name in bad if bad[name] == "v2"}
+
+
 def test_an_outage_of_the_metrics_lets_nobody_back() -> None:
     """Without versions the cap of single replicas would hold, and one of the two would get requests again."""
     fleet = rollout(2)
