@@ -4,6 +4,7 @@ They write the file of pins in the ledger's folder, which the running Governor l
 of it over HTTP: its interface stays read-only, and whoever may write the file may pin.
 """
 
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -21,11 +22,13 @@ from controller.config import GovernorConfig, LeverConfig, load, terms
 from controller.config.lever_checks import on_quantum
 from controller.config.pin_checks import together
 from controller.config.report import nearest
+from controller.config.setpoint_checks import limits_of
 from controller.core.errors import InputError
 from controller.core.group import most_out
 from controller.core.model import Decision, Lever, Mode, Pin, PoolReadings, Target
 from controller.core.relief import OUT
 from controller.core.rules import PER_REPLICA
+from controller.core.setpoints import OWN
 from controller.explain import clock, number
 from controller.rehearse.lines import write_line
 from controller.run import pins
@@ -302,20 +305,26 @@ def _newest(ledger: Path) -> Record | None:
 
 
 def _value(target: Target, lever: LeverConfig, text: str) -> float:
+    limits = limits_of(target.lever, lever, target.member)
+    own = target.lever is Lever.ADMISSION and target.member in OWN
+    low, high = number(limits.min), number(limits.max)
     try:
         value = float(text)
     except ValueError as error:
-        raise InputError(f"VALUE: {text!r} is not a number; write for example {number(lever.min)}") from error
-    if not lever.min <= value <= lever.max:
+        raise InputError(f"VALUE: {text!r} is not a number; write for example {low}") from error
+    if own and not limits.min <= value <= limits.max:
+        raise InputError(f"{target}: {text} is outside {low} and {high}; write a value between them")
+    if not limits.min <= value <= limits.max:
         raise InputError(
-            f"{target}: {text} is outside min {number(lever.min)} and max {number(lever.max)}; "
+            f"{target}: {text} is outside min {low} and max {high}; "
             "bounds hold for pins too, so write a value between them or change the bounds in the config"
         )
-    if not on_quantum(value, lever.quantum):
-        low = int(value / lever.quantum) * lever.quantum
+    if not on_quantum(value, limits.quantum):
+        below = math.floor(value / limits.quantum) * limits.quantum
+        near = [one for one in (below, below + limits.quantum) if limits.min - 1e-9 <= one <= limits.max + 1e-9]
         raise InputError(
-            f"{target}: {text} is not a multiple of the quantum {lever.quantum:g}; "
-            f"write {low:g} or {low + lever.quantum:g}"
+            f"{target}: {text} is not a multiple of the quantum {limits.quantum:g}; "
+            f"write {' or '.join(f'{one:g}' for one in near)}"
         )
     return value
 

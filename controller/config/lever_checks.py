@@ -187,7 +187,8 @@ def _bounds(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
         yield Finding(
             (*at, "min"), f"{settings.min:g} is above max {settings.max:g}", "lower min or raise max", ((*at, "max"),)
         )
-    pin = settings.pin
+    # Which member it would be for nobody can say, so neither whose bounds it breaks.
+    pin = settings.pin if lever is Lever.REPLICAS else None
     if pin is not None and not settings.min <= pin.value <= settings.max:
         yield Finding(
             (*at, "pin", "value"),
@@ -195,7 +196,7 @@ def _bounds(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
             "bounds hold for pins too; change one of them",
             ((*at, "min"), (*at, "max")),
         )
-    if pin is not None and lever is not Lever.REPLICAS:
+    if settings.pin is not None and lever is not Lever.REPLICAS:
         yield Finding(
             (*at, "pin"),
             f"{lever} has a value for each of its members, and this does not say which",

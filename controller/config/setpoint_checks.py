@@ -7,9 +7,16 @@ from controller.config.levers import DEFAULTS, EVERY_SETPOINT
 from controller.config.models import LeverConfig, PoolConfig
 from controller.core.model import Lever
 from controller.core.operating import GROWS_WITH_WAIT, ON_FIRST_TOKEN
+from controller.core.ports import Limits
 from controller.core.setpoints import DEADLINE, OWN, PRIORITY
 
 BY_STEPS = frozenset({"pid", "threshold"})  # laws that move from where the value stands
+
+
+def limits_of(lever: Lever, settings: LeverConfig, member: str) -> Limits:
+    """Bounds and quantum of one member of a lever: those of the lever, unless it has its own."""
+    own = OWN.get(member) if lever is Lever.ADMISSION else None
+    return own or Limits(float(settings.min), float(settings.max), float(settings.quantum))
 
 
 def set_points(at: Path, pool: PoolConfig, settings: LeverConfig) -> Iterator[Finding]:

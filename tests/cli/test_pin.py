@@ -122,6 +122,54 @@ def test_a_pin_has_a_reason_and_an_end_that_is_to_come(config: Path, words: tupl
     assert expected in refused(config, "pin", "chat/replicas", "4", *words)
 
 
+GATED = """
+version: 1
+source: {{kind: prometheus, url: "http://127.0.0.1:1"}}
+ledger: {{path: {folder}/ledger}}
+pools:
+  chat:
+    engine: vllm
+    selector: {{model_name: chat}}
+    labels: {{class: priority}}
+    classes: {{first: {{rank: 0}}, last: {{rank: 1}}}}
+    objectives: [{{signal: ttft, percentile: p99, target: 2500ms}}]
+    levers:
+      admission: {{max: 64, setpoints: [concurrency, deadline, priority], policy: {{kind: gate}}}}
+"""
+
+
+@pytest.fixture
+def gated(tmp_path: Path) -> Path:
+    path = tmp_path / "governor.yaml"
+    path.write_text(GATED.format(folder=tmp_path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("deadline 0.05", "0.05 is outside 0.1 and 1; write a value between them"),
+        ("deadline 2", "2 is outside 0.1 and 1"),
+        ("deadline 0.53", "0.53 is not a multiple of the quantum 0.05; write 0.5 or 0.55"),
+        ("priority 101", "101 is outside 0 and 100"),
+        ("priority 1.43", "1.43 is not a multiple of the quantum 0.05; write 1.4 or 1.45"),
+        ("concurrency 0.5", "0.5 is outside min 1 and max 64; bounds hold for pins too"),
+    ],
+)
+def test_a_set_point_with_bounds_of_its_own_is_not_pinned_beyond_them(gated: Path, words: str, expected: str) -> None:
+    """A factor of 2 on the deadlines lets in what is late, whatever the gate has for requests in flight."""
+    member, value = words.split()
+    message = refused(gated, "pin", f"chat/admission/{member}", value, "--for", "2h", "--reason", "r")
+    assert expected in message
+
+
+@pytest.mark.parametrize("words", ["deadline 0.5", "priority 0", "priority 1.4", "priority 100", "concurrency 8"])
+def test_a_person_can_pin_all_that_a_set_point_can_be(gated: Path, words: str) -> None:
+    member, value = words.split()
+    done = run(gated, "pin", f"chat/admission/{member}", value, "--for", "2h", "--reason", "r")
+    assert done.exit_code == 0, done.exception
+
+
 def test_what_is_not_pinned_cannot_be_unpinned(config: Path) -> None:
     assert "is pinned in the config; remove the pin there" in str(run(config, "unpin", "chat/replicas").exception)
     assert "is not pinned; pinned are none" in str(run(config, "unpin", "chat/weight/pod-0").exception)

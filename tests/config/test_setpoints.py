@@ -39,6 +39,13 @@ def test_each_keeps_its_own_bounds_beside_those_of_the_lever() -> None:
     assert {name: rules.of_member(name).limits for name in OWN} == dict(OWN)
 
 
+def test_a_pin_of_no_member_is_not_measured_by_bounds_that_may_not_be_its_own() -> None:
+    pin = "pin: {value: 0.5, until: 2099-01-01T00:00:00Z, reason: r}"
+    found = admission("concurrency, deadline", f"{pin}, {GATE}")
+    assert len(found) == 1
+    assert "pin one of them with `governor pin chat/admission/MEMBER`" in found[0]
+
+
 def test_a_config_that_names_none_moves_what_it_moved() -> None:
     rules = fleet_rules(config(f"admission: {{{GATE}}}")).pools[0].levers[0]
     assert (rules.lever, rules.members) == (Lever.ADMISSION, ("concurrency", "longest_prompt"))
