@@ -176,7 +176,7 @@ class FairShare:
         owners = {t.member: (t, o) for t, o in sorted(view.targets.items())}
         told = {name: d for name, d in brief.balance.by_flow.items() if name in owners and 0.0 <= d < math.inf}
         carried = _number(brief.balance.carried)
-        if not unit or not carried or not told or _number(brief.left, 0.0) is None:
+        if not unit or not carried or not told or _number(brief.left) is None:
             quiet = [
                 Proposal(target, Ask.AT_MOST, owner.accepted, "fair_share", Why.MISSING)
                 for target, owner in owners.values()
@@ -213,7 +213,7 @@ class FairShare:
         self, view: View, brief: Brief, demands: Mapping[str, float], unit: float, carried: float, *, late: bool,
         state: "FairShare.State", owed: Mapping[str, float], shielding: bool, doubted: Set[str],
     ) -> _Case:  # fmt: skip
-        total = _number(brief.balance.demand, 0.0)
+        total = _number(brief.balance.demand)
         supply = self.config.utilisation * carried * unit
         asked = math.fsum(demands.values())
         other = max(0.0, (total or 0.0) * unit - asked)
@@ -245,7 +245,7 @@ class FairShare:
             most, whole = (supply + below) * over, (fits + below) * over
             water = divided(view, flows, still, floors, most, other * firm, whole, trims)
         now = max((total or 0.0) * unit, asked)
-        coming = min(max(now, (_number(brief.balance.ahead, 0.0) or 0.0) * unit), max(now, supply))
+        coming = min(max(now, (_number(brief.balance.ahead) or 0.0) * unit), max(now, supply))
         free = not late and total is not None
         return _Case(
             demands=demands,
@@ -350,9 +350,9 @@ def _busy(demands: Mapping[str, float], owners: Mapping[str, tuple[Target, Targe
     return any(demand >= USED * caps[name] for name, demand in demands.items() if name in caps)
 
 
-def _number(value: float | None, least: float = 0.0) -> float | None:
-    """The value where it is a number at least `least`."""
-    return value if value is not None and least <= value < math.inf else None
+def _number(value: float | None) -> float | None:
+    """The value where it is a quantity: finite, and not below 0."""
+    return value if value is not None and 0.0 <= value < math.inf else None
 
 
 def _up(value: float, limits: Limits) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from controller.config.budget_checks import members_of
 from controller.config.errors import Finding, Path
 from controller.config.models import GovernorConfig
 from controller.config.report import nearest
@@ -17,7 +18,7 @@ def check_joint(config: GovernorConfig) -> Iterator[Finding]:
 
 def _priorities(config: GovernorConfig) -> Iterator[Finding]:
     for name, budget in config.budgets.items():
-        members = tuple(config.pools) if budget.pools == "all" else budget.pools
+        members = members_of(config, budget)
         for pool in budget.priority:
             if pool not in members:
                 yield Finding(

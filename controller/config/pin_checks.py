@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+from controller.config.budget_checks import members_of
 from controller.config.errors import Finding
 from controller.config.models import GovernorConfig
 from controller.core.model import Lever
@@ -12,7 +13,7 @@ def together(config: GovernorConfig, pinned: Mapping[str, float]) -> Iterator[tu
     """Of each budget that these pins of replicas, by pool, and the minima of the other pools exceed: its name, and the
     sum in words."""
     for title, budget in config.budgets.items():
-        members = dict.fromkeys(config.pools if budget.pools == "all" else budget.pools)
+        members = dict.fromkeys(members_of(config, budget))
         asked, parts = 0.0, []
         for name in members:
             pool = config.pools.get(name)
@@ -38,8 +39,8 @@ def pins_together(config: GovernorConfig, now: datetime) -> Iterator[Finding]:
         if (lever := pool.levers.get(Lever.REPLICAS)) is not None and lever.pin is not None and lever.pin.until > now
     }
     for title, words in together(config, pinned):
-        budget = config.budgets[title]
-        held = [name for name in pinned if budget.pools == "all" or name in budget.pools]
+        members = members_of(config, config.budgets[title])
+        held = [name for name in pinned if name in members]
         yield Finding(
             ("pools", held[-1], "levers", Lever.REPLICAS.value, "pin", "value"),
             f"with the other pools this takes {words}",

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from controller.config.budget_checks import members_of
 from controller.config.errors import Finding, Path
 from controller.config.models import GovernorConfig, LeverConfig, PairConfig
 from controller.config.pin_checks import pins_together
@@ -110,8 +111,7 @@ def _pinned(config: GovernorConfig, name: str, settings: LeverConfig) -> Iterato
     at: Path = ("pools", name, "levers", Lever.REPLICAS.value, "pin", "value")
     asked = settings.pin.value * config.pools[name].gpus_per_replica
     for title, budget in config.budgets.items():
-        members = tuple(config.pools) if budget.pools == "all" else budget.pools
-        if name in members and asked > budget.max:
+        if name in members_of(config, budget) and asked > budget.max:
             yield Finding(
                 at,
                 f"{settings.pin.value:g} replicas take {asked:g} GPUs, and the budget {title} allows {budget.max}",

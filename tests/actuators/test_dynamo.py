@@ -16,7 +16,7 @@ from controller.config import ConfigError, load
 from controller.core.model import Decision, Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
-from tests.support.dynamo import BLOCK, BLOCKS, PROMPT, SHIPPED, Cell, Front, shared, together
+from tests.support.dynamo import BLOCKS, PROMPT, SHIPPED, Cell, Front, shared, together
 from tests.support.relay import Relay, relay
 from tests.support.waiting import until
 
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.heavy
 NOW = 1_704_067_800.0
 A, B = (Target(pool, Lever.ADMISSION, "concurrency") for pool in "ab")
 LONGEST = Target("a", Lever.ADMISSION, "longest_prompt")
-CARD = Card(float(BLOCKS), float(BLOCK))
 FLAG = 3.5 * 2 / BLOCKS  # of the frontend that the tests share: four requests in flight
 
 

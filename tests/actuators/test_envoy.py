@@ -13,11 +13,7 @@ import yaml
 
 from controller.core.model import Lever, Outcome, Target
 from tests.support.decisions import decide
-from tests.support.envoy import (
-    TARGETS,
-    envoy,
-    until,
-)  # fmt: skip
+from tests.support.envoy import TARGETS, envoy, until
 from tests.support.envoy_stand import (
     ACME,
     AWAY,

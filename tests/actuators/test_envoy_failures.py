@@ -15,11 +15,7 @@ from actuators.endpoints import InFile, Inline
 from actuators.envoy import Envoy
 from controller.core.model import Outcome
 from tests.support.decisions import decide
-from tests.support.envoy import (
-    envoy,
-    until,
-    wire,
-)  # fmt: skip
+from tests.support.envoy import envoy, until, wire
 from tests.support.envoy_stand import (
     ACME,
     ALL,

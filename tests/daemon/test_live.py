@@ -5,7 +5,7 @@ import os
 import signal
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +107,6 @@ def world(tmp_path: Path) -> Iterator[World]:
         with prometheus(tmp_path / "data", json.dumps(config)) as url:
             assert fleet.scraped.acquire(timeout=30)
             yield World(fleet, hook, url, tmp_path)
-
-
-Ways = Callable[[], AbstractContextManager[Program]]
 
 
 @pytest.mark.parametrize(("mode", "options"), [("observe", ()), ("auto", ("--dry-run",))])

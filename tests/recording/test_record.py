@@ -24,7 +24,6 @@ pytestmark = needs_prometheus
 FACTS = frozenset({*Fact} - {Fact.LORA_LOADED})
 NEED = PoolNeeds("p", "vllm", (Matcher("model_name", "=", MODEL),), FACTS, frozenset({Fact.WAITING, Fact.TTFT}))
 STEP = 5.0
-HOLE = range(120, 150)  # scrapes that Prometheus missed
 
 
 @pytest.fixture(scope="module")
