@@ -18,8 +18,9 @@ There `capacity` is also how fast a replica is expected to be, and only what dep
 
 A move that costs cache hits (the pool's hit rate falls beyond its noise after it, with the same replicas) is undone
 once, and the weights rest for `rest`. Behind a router that balances load itself weights stay at 1, because the two
-would pull at the same rope. A replica whose data is missing keeps its weight. One that drains before it goes (`drain`
-of the replicas) is not seen here.
+would pull at the same rope; where it divides what is in flight by the weight, who is slow by itself or fails has less
+(``policies.relieved``). A replica whose data is missing keeps its weight. One that drains before it goes (`drain` of
+the replicas) is not seen here.
 """
 
 import math
@@ -37,8 +38,9 @@ from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
 from policies.pace import known, paces
+from policies.relieved import Ill, kept, queued, silent, watched
 
-ROUTERS = ("weighted", "load_aware")
+ROUTERS = ("weighted", "load_aware", "least_loaded")
 STEP = 0.04  # of a full share: less is not worth a write, but for the way back to 1
 LOOP = 0.5  # what g * rho / (1 - rho) may be
 MOVED = 0.05  # of a full share: what counts as a move that the cache can feel
@@ -80,8 +82,9 @@ class Weights:
         """Parameters of the weights."""
 
         router: str = param(
-            "`weighted` (round robin, random, hashing: follows weights alone) or `load_aware` (balances load itself: "
-            "weights stay neutral)", "weighted",
+            "`weighted` (round robin, random, hashing: follows weights alone), `load_aware` (balances load itself: "
+            "weights stay neutral) or `least_loaded` (the same, and divides what is in flight by the weight: only who "
+            "is slow by itself or fails has less than 1)", "weighted",
         )  # fmt: skip
         gain: float = param("largest g: 1 gives a replica that is twice as slow half a share", 1.0, gt=0, le=2)
         capacity: dict[str, float] = param(
@@ -97,12 +100,20 @@ class Weights:
         slow_start: float = param(
             "how long a new replica takes to get its full share; 0 is off", 120.0, unit=Unit.DURATION, ge=0
         )
+        slow: float = param(
+            "`least_loaded`: how many times as slow as the others a replica is at least to get less", 1.3, gt=1, le=10
+        )
+        patience: float = param(
+            "`least_loaded`: how long it has to be so; a breaker needs a minute to see it", 90.0,
+            unit=Unit.DURATION, ge=0,
+        )  # fmt: skip
         rest: float = param("how long weights rest after a move that cost cache hits", 900.0, unit=Unit.DURATION, ge=0)
 
     class State(NamedTuple):
         """`members`, replicas by name; `at` the last tick; `hit` and `noise` mean and mean deviation of the pool's hit
         rate, with the same members `since` then; the weights when the last judgement ended are the `anchor`, and the
-        `move` away from them is judged; `resting` until when. Unix seconds."""
+        `move` away from them is judged; `resting` until when; how `ill` each is behind a least-loaded router. Unix
+        seconds."""
 
         members: Mapping[str, Member] = {}
         at: float | None = None
@@ -112,6 +123,7 @@ class Weights:
         anchor: Mapping[str, float] = {}
         move: Move | None = None
         resting: float = 0.0
+        ill: Mapping[str, Ill] = {}
 
     def __init__(self, config: "Weights.Config") -> None:
         if config.router not in ROUTERS:
@@ -133,8 +145,10 @@ class Weights:
         targets = {t.member: t for t in view.targets}
         parts = {name: stands_for(view.pool, name) or (name,) for name in sorted(targets)}
         zoned = any(_zoned(name, own) for name, own in parts.items())
-        if self.config.router == "load_aware" or len(targets) < 2:
-            why = Why.ROUTER_BALANCES if self.config.router == "load_aware" else Why.STEADY
+        if self.config.router == "least_loaded" and len(targets) > 1 and not zoned:
+            return self._relieve(view, objectives, current, targets, state)
+        if self.config.router != "weighted" or len(targets) < 2:
+            why = Why.ROUTER_BALANCES if self.config.router != "weighted" else Why.STEADY
             alone = self._learn(view, parts, state, zoned=zoned) if zoned else self.State()  # who comes later is new
             return tuple(Proposal(targets[n], Ask.SET, 1.0, "weights", why) for n in current), alone
         state = self._learn(view, parts, state, zoned=zoned)
@@ -153,6 +167,47 @@ class Weights:
             for name, weight in current.items()
         ]
         return tuple(proposals), self._moving(view.tick.at, current, proposals, state)
+
+    def _relieve(
+        self, view: View, objectives: Sequence[Objective], current: Mapping[str, float],
+        targets: Mapping[str, Target], state: "Weights.State",
+    ) -> tuple[Sequence[Proposal], "Weights.State"]:  # fmt: skip
+        """Less for who is slow by itself or fails; the router does the rest."""
+        cut = {name: weight < 1.0 for name, weight in current.items()}
+        ill = watched(view, objectives, state.ill, cut, self.config.slow, self.config.smooth)
+        proposals = [
+            self._relieved(view, objectives, targets[name], weight, ill[name]) for name, weight in current.items()
+        ]
+        return tuple(proposals), self.State(at=view.tick.at, ill=ill)
+
+    def _relieved(
+        self, view: View, objectives: Sequence[Objective], target: Target, weight: float, one: Ill
+    ) -> Proposal:
+        now, quiet = view.tick.at, silent(view, target.member, one)
+        if one.sure and not quiet and (one.now or weight == 1.0):
+            least = max(view.limits[target].min, view.limits[target].quantum)
+            return Proposal(target, Ask.SET, min(weight, least), "weights", Why.FAILING_REPLICA)
+        wish = 1.0
+        if weight < 1.0 and not one.now and not quiet:
+            return Proposal(target, Ask.AT_MOST, weight, "weights", Why.MISSING)
+        if one.slow is not None and (weight < 1.0 or now - one.slow >= self.config.patience):
+            share = kept(view, objectives, one.slowness)
+            if weight < 1.0 and share is None:
+                return Proposal(target, Ask.AT_MOST, weight, "weights", Why.MISSING)
+            wish = 1.0 if share is None else max(share, self.config.floor)
+            if queued(view, target.member):
+                wish = 1.0
+        if wish == weight == 1.0:
+            return Proposal(target, Ask.SET, 1.0, "weights", Why.ROUTER_BALANCES)
+        value = self._towards(wish, weight, STEP)
+        why = Why.STEADY if value == weight else Why.PACE
+        return Proposal(target, Ask.SET, value, "weights", why, {"pace": one.slowness, "share": wish})
+
+    def _towards(self, wish: float, weight: float, step: float) -> float:
+        """One tick's way to what is wanted, where that is worth a write."""
+        if abs(wish - weight) < step and wish < 1.0:
+            return weight
+        return _round(min(max(wish, weight - self.config.slew), weight + self.config.slew))
 
     # --- what is wanted ----------------------------------------------------------------------------------------------
 
@@ -175,10 +230,8 @@ class Weights:
         if wish is None:
             why = Why.HIT_RATE_LOST if view.tick.at < state.resting else Why.MISSING
             return Proposal(target, Ask.AT_MOST, weight, "weights", why, evidence)
-        slew = self.config.slew
-        step = STEP * min(wish, 1.0) if _zoned(target.member, parts) else STEP  # a small zone has small shares
-        rests = abs(wish - weight) < step and wish < 1.0
-        value = weight if rests else _round(min(max(wish, weight - slew), weight + slew))
+        # A small zone has small shares.
+        value = self._towards(wish, weight, STEP * min(wish, 1.0) if _zoned(target.member, parts) else STEP)
         return Proposal(target, Ask.SET, value, "weights", Why.STEADY if value == weight else Why.PACE, evidence)
 
     def _wishes(
