@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.core import drain, guards, hindsight, joint, relief
+from controller.core import drain, guards, hindsight, joint, own, relief
 from controller.core.below import after, rest, sendable
 from controller.core.case import Case
 from controller.core.drain import Drain
@@ -19,6 +19,7 @@ from controller.core.guard_state import GuardState
 from controller.core.hindsight import Hindsight
 from controller.core.model import Decision, Lever, Pending, Phase, Plan, Snapshot, Target, TargetState
 from controller.core.movable import UNREAD, moves, stands
+from controller.core.own import Own
 from controller.core.ports import Balance, Estimate, Policy
 from controller.core.rules import PER_REPLICA, FleetRules, LeverRules, PoolRules
 from controller.core.rung import Rung, bound, finish
@@ -34,7 +35,8 @@ _UNLEARNED, _UNSEEN = Estimate(), Hindsight()
 @dataclass(frozen=True, slots=True)
 class DecideState:
     """Memory of deciding: policy state by "pool/lever", guard state by target, the holds of the fleet guard on
-    replicas and on releases of other levers, and by pool what came of the last actions and which replicas drain."""
+    replicas and on releases of other levers, and by pool what came of the last actions, which replicas drain, and how
+    many its workload had of late."""
 
     policies: Mapping[str, Any] = field(default_factory=dict)
     guards: Mapping[Target, GuardState] = field(default_factory=dict)
@@ -42,6 +44,7 @@ class DecideState:
     hindsight: Mapping[str, Hindsight] = field(default_factory=dict)
     releases: FleetHold | None = None
     drains: Mapping[str, Drain] = field(default_factory=dict)
+    own: Mapping[str, Own] = field(default_factory=dict)
 
 
 def decide(
@@ -71,6 +74,7 @@ class _Turn:
         self._policies, self._before, self._ledger_ok = policies, state, ledger_ok
         self._policy_states, self._guard_states = dict(state.policies), dict(state.guards)
         self._hindsight: dict[str, Hindsight] = {}
+        self._own: dict[str, Own] = {}
         self._known = relief.Known(snapshot, estimates)
         self._members = _members(snapshot, rules)
         self._made: dict[str, dict[Lever, dict[Target, Decision]]] = {}
@@ -141,17 +145,27 @@ class _Turn:
         proposals, self._policy_states[key] = rung.propose(
             self._policies.get(key), left, short, self._policy_states.get(key), below
         )
-        staying = self._staying(pool) if lever in PER_REPLICA and rung.lever.by == "replica" else None
+        of_replicas = lever in PER_REPLICA and rung.lever.by == "replica"
+        staying = self._staying(pool, len(rung.owners)) if of_replicas else None
         made = rung.decide(proposals, self._guard_states, staying)
         self._cases.update(rung.cases)
         self._made.setdefault(pool, {})[lever], self._levers[pool, lever] = made, rung.lever
         return made
 
-    def _staying(self, pool: str) -> float | None:
-        """How many replicas there will be where a rung above, or who owns them, takes some away."""
+    def _staying(self, pool: str, seen: int) -> float | None:
+        """How many replicas there will be where a rung above, or who owns them, takes some away; those of other
+        workloads that are seen beside them stay."""
         target = Target(pool, Lever.REPLICAS)
-        decided = self._above(pool, Lever.REPLICAS).get(target)
-        return stands(decided) if decided is not None else self._snapshot.targets.get(target, UNREAD).accepted
+        decided, accepted = self._above(pool, Lever.REPLICAS).get(target), self._accepted(target)
+        before = self._before.own.get(pool)
+        made = own.had(accepted, self._snapshot.tick.at, before) if accepted is not None else before
+        if made is not None:
+            self._own[pool] = made
+        has = stands(decided) if decided is not None else accepted
+        return own.staying(seen, has, made) if has is not None else None
+
+    def _accepted(self, target: Target) -> float | None:
+        return self._snapshot.targets.get(target, UNREAD).accepted
 
     def _out(self, pool: PoolRules) -> int:
         """How many replicas a breaker holds out of rotation, those included that a rung above has just taken out."""
@@ -180,7 +194,7 @@ class _Turn:
         holding = hold is not None or releases is not None
         plan = Plan(now, final, sentence(final, self._short, self._worse(), holding=holding))
         kept = _remembered(self._guard_states, decided, now)
-        return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases, drains)
+        return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases, drains, self._own)
 
     def _worse(self) -> dict[str, tuple[Worse, ...]]:
         """Versions that are worse than the rest of their pools, or that a breaker holds out for it."""

@@ -327,5 +327,6 @@ def encode_states(decided: DecideState, learned: Mapping[str, EstimatorState]) -
         "releases": codec.encode(decided.releases) if decided.releases is not None else None,
         "hindsight": {pool: codec.encode(seen) for pool, seen in decided.hindsight.items()},
         "drains": {pool: codec.encode(held) for pool, held in decided.drains.items()},
+        "own": {pool: codec.encode(one) for pool, one in decided.own.items()},
         "learned": {pool: codec.encode(state) for pool, state in learned.items()},
     }

@@ -21,6 +21,7 @@ from controller.core.guard_state import GuardState
 from controller.core.hindsight import Hindsight
 from controller.core.learned import EstimatorState
 from controller.core.model import Decision, Outcome, Target
+from controller.core.own import Own
 from controller.core.ports import Policy
 from controller.core.why import Why
 from controller.run import codec
@@ -132,7 +133,8 @@ def restore(
     seen = {pool: codec.decode(Hindsight, data) for pool, data in states.get("hindsight", {}).items()}
     releases = codec.decode(FleetHold, states["releases"]) if states.get("releases") is not None else None
     drains = {pool: codec.decode(Drain, data) for pool, data in states.get("drains", {}).items()}
-    return DecideState(policies, guards, fleet, seen, releases, drains), learned
+    own = {pool: codec.decode(Own, data) for pool, data in states.get("own", {}).items()}
+    return DecideState(policies, guards, fleet, seen, releases, drains, own), learned
 
 
 def _take_memory(loop: ControlLoop, text: str, head: Plain) -> None:
