@@ -11,8 +11,9 @@ from controller.core.why import SENTENCE, Why
 # What a policy may ask for. Every other reason is a hand that held, bent or replaced what was asked.
 ASKED = frozenset(
     {
-        Why.DEMAND, Why.FORECAST, Why.BACKLOG, Why.TRIM, Why.LATENCY_HIGH, Why.LATENCY_LOW, Why.ABOVE_THRESHOLD,
-        Why.BELOW_THRESHOLD, Why.KV_PRESSURE, Why.BUDGET_BURN, Why.SURPLUS, Why.STEADY, Why.NO_TRAFFIC, Why.TIMETABLE,
+        Why.DEMAND, Why.FORECAST, Why.BACKLOG, Why.TRIM, Why.LATENCY_HIGH, Why.LATENCY_LOW, Why.LATENCY_FALLS,
+        Why.NOBODY_WAITS, Why.ABOVE_THRESHOLD, Why.BELOW_THRESHOLD, Why.KV_PRESSURE, Why.BUDGET_BURN, Why.SURPLUS,
+        Why.STEADY, Why.NO_TRAFFIC, Why.TIMETABLE,
         Why.CAPACITY_UNAVAILABLE,
         Why.PACE, Why.SLOW_START, Why.HIT_RATE_LOST, Why.ROUTER_BALANCES, Why.LEAVES, Why.STAYS,
         Why.SLOW_REPLICA, Why.FAILING_REPLICA, Why.WORSE_VERSION,

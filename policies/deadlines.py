@@ -2,13 +2,16 @@
 
     late    = ln( measured / target )        the worst promise on TTFT or queue time;  queue delay counts as TTFT
     down    f *= max( cut, e^-late )         late > 0 while requests wait; at most once per `again`
-    up      f += up · Δt                     late < ln(margin), or nobody waits
+    up      f += up · Δt                     late < ln(margin), or nobody waits;  a ramp that goes on while guards hold
 
 In an overload a queue is as long as its deadlines let it be, and whoever is served has waited nearly that long. Where
 deadlines are longer than the promise all of them are late, though as many are served as ever. What is served waits in
 proportion to f, so that one cut by the measured ratio is nearly enough; a queue that is turned away at the door is no
 more than what could not have been served anyway. So it does not ask what relief is left, and relieves nobody of
 anything. A first token that is late while nobody waits is late for another reason, and is left alone.
+
+The ramp goes on while a guard still holds the value: one that follows the lowest wish of the last minute would else see
+steps from where it stands, and let one of them through a minute.
 """
 
 import math
@@ -22,6 +25,8 @@ from controller.core.reading import Reading, State
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
+
+AHEAD = 120.0  # seconds by which the ramp may be ahead of a value that guards hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,8 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """`factor` the value before rounding, None while there is none; `cut_at` when it was last cut, unix seconds."""
+    """`factor` the value before rounding, ahead of what stands while guards hold that; None while there is none.
+    `cut_at` when it was last cut, unix seconds."""
 
     factor: float | None = None
     cut_at: float | None = None
@@ -65,9 +71,12 @@ def deadline(
         return Proposal(target, Ask.AT_MOST, current, "gate", doubt or Why.MISSING, evidence), memory
     if waiting and late > math.log(law.margin):
         return Proposal(target, Ask.SET, current, "gate", Why.STEADY, evidence), replace(memory, factor=point)
-    point = min(limits.max, point + law.up * gone / 60.0)
+    start = current if kept is None else min(max(kept, current - quantum), current + law.up * AHEAD / 60.0)
+    point = min(limits.max, start + law.up * gone / 60.0)
     wish = max(current, min(limits.max, math.floor(point / quantum + 1e-9) * quantum))
-    why = Why.LATENCY_LOW if wish > current else Why.STEADY
+    why = Why.LATENCY_LOW if late <= math.log(law.margin) else Why.NOBODY_WAITS
+    if wish <= current:
+        why = Why.STEADY
     return Proposal(target, Ask.SET, wish, "gate", why, evidence), replace(memory, factor=point)
 
 

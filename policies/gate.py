@@ -84,7 +84,7 @@ class Gate:
     class State(NamedTuple):
         """`concurrency` the set-point before rounding, None while there is none; `trim` in ln; `cut` factor on the
         longest prompt, `cut_at` when it was last halved; `told` whether restarts were ever read; `deadline` what that
-        law remembers, `priority` the set-point before rounding; unix seconds."""
+        law remembers, `priority` how far its ramp is, in ranks; unix seconds."""
 
         at: float | None = None
         concurrency: float | None = None

@@ -97,7 +97,8 @@ class Pid:
         if config.signal and config.signal not in set(Signal):
             raise ValueError(f"signal: unknown signal {config.signal!r}; known: {', '.join(sorted(Signal))}")
         if config.signal and not config.target:
-            raise ValueError("target: is missing; write the value to hold the signal at, in its unit")
+            mend = "write the value to hold the signal at, in its unit, or leave signal out to hold a promise"
+            raise ValueError(f"target: is missing; {mend}")
         self.config = config
 
     def initial(self) -> "Pid.State":
@@ -121,7 +122,7 @@ class Pid:
             evidence = {"target": target, "error": tracks[each].error, "delta": delta}
             if measure.state is not State.NO_TRAFFIC:
                 evidence = {"measure": measure.usable or 0.0, **evidence}
-            proposals.append(_proposal(each, owner, final, measure, evidence))
+            proposals.append(_proposal(each, owner, final, measure, evidence, y))
         return tuple(proposals), self.State(tracks)
 
     def _move(self, target: Target, current: float, delta: float, track: Track, limits: Limits) -> tuple[float, Track]:
@@ -190,14 +191,16 @@ class Pid:
 
 
 def _proposal(
-    target: Target, owner: TargetState, final: float, measure: Reading, evidence: Mapping[str, float]
+    target: Target, owner: TargetState, final: float, measure: Reading, evidence: Mapping[str, float], y: float
 ) -> Proposal:
+    """`y` is ln(measure / target). What was done in proportion to it goes as it falls, before it is at the target."""
     current = owner.accepted or 0.0
     protective = (final > current) == RELAX_DOWN[target.lever]
     if final == current:
         why = Why.STEADY
     else:
-        why = Why.LATENCY_HIGH if protective else Why.LATENCY_LOW
+        relaxes = Why.LATENCY_FALLS if y > 0 else Why.LATENCY_LOW
+        why = Why.LATENCY_HIGH if protective else relaxes
         if measure.state is State.NO_TRAFFIC:
             why = Why.NO_TRAFFIC
     ask = Ask.SET if measure.trusted or (protective and final != current) else _keep(target.lever)

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from controller.core.model import Lever, Mode, Target
 from controller.core.ports import Limits
+from controller.core.setpoints import PRIORITY
 from controller.core.slo import Objective
 from controller.core.tenancy import ClassRules, TenantRules
 from controller.core.why import Why
@@ -43,7 +44,8 @@ class LeverRules:
     of the members that may be taken out at once (weight, breaker), `version_group` the same where all of those run one
     version, 0 where nobody tells versions; `unwoken` that nothing tells demand while no replica runs, so that one must
     stay; `drain` the longest wait in seconds for replicas that will go to finish their requests
-    before the count is lowered, 0 = none; `floor` why the least is above the one of the config at this tick, if it is;
+    before the count is lowered, 0 = none; `workload` the Deployment whose pods go, "" where nobody tells;
+    `floor` why the least is above the one of the config at this tick, if it is;
     `own` the bounds of members that are counted in another unit than the rest."""
 
     lever: Lever
@@ -66,16 +68,21 @@ class LeverRules:
     version_group: float = 0.0
     unwoken: bool = False
     drain: float = 0.0
+    workload: str = ""
     floor: Why | None = None
     own: Mapping[str, Limits] = field(default_factory=dict, hash=False)
 
     def of_member(self, member: str) -> "LeverRules":
-        """The rules as they hold for one member, whose bounds may be its own."""
+        """The rules as they hold for one member, whose bounds may be its own. A rank is a place and no amount, so that
+        no share of it is a pace; its law has one in ranks."""
         return self._of_member[member] if member in self.own else self
 
     @cached_property
     def _of_member(self) -> "dict[str, LeverRules]":
-        return {name: replace(self, limits=one, own={}) for name, one in self.own.items()}
+        made = {name: replace(self, limits=one, own={}) for name, one in self.own.items()}
+        return {
+            name: replace(one, rate_up=None, rate_down=None) if name == PRIORITY else one for name, one in made.items()
+        }
 
     @cached_property
     def relax_down(self) -> bool:

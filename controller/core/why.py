@@ -15,6 +15,8 @@ class Why(StrEnum):
     TRIM = "trim"
     LATENCY_HIGH = "latency_high"
     LATENCY_LOW = "latency_low"
+    LATENCY_FALLS = "latency_falls"
+    NOBODY_WAITS = "nobody_waits"
     ABOVE_THRESHOLD = "above_threshold"
     BELOW_THRESHOLD = "below_threshold"
     KV_PRESSURE = "kv_pressure"
@@ -100,11 +102,13 @@ class Why(StrEnum):
 SENTENCE: dict[Why, str] = {
     Why.DEMAND: "the load offered now needs it",
     Why.FORECAST: "the load expected when new capacity would be warm needs it",
-    Why.BACKLOG: "the queue must be drained",
+    Why.BACKLOG: "the queue must be worked off",
     Why.QUEUE_CLEARS: "requests wait, and are served before a new replica would be warm",
     Why.TRIM: "measured latency corrected the model",
     Why.LATENCY_HIGH: "latency is above its target",
     Why.LATENCY_LOW: "latency is well below its target",
+    Why.LATENCY_FALLS: "latency is above its target and falls, so a part of what was done against it is taken back",
+    Why.NOBODY_WAITS: "no request waits any more, so what was cut for the wait is given back",
     Why.ABOVE_THRESHOLD: "the signal is above its upper threshold",
     Why.BELOW_THRESHOLD: "the signal is below its lower threshold",
     Why.KV_PRESSURE: "KV cache is nearly full",
@@ -130,8 +134,8 @@ SENTENCE: dict[Why, str] = {
     Why.WELL_AGAIN: "this replica has shown that it is well again",
     Why.FLEET_SLOW: "too many replicas look bad at once, so none is taken out",
     Why.STANDING_CAP: "the tenant's standing cap: its guarantee, twice its busiest use, or most of what is spare",
-    Why.FAIR_SHARE: "demand is above what the pool carries, and this is the tenant's fair share of it",
-    Why.GUARANTEE_INFEASIBLE: "the guarantees together are more than the pool carries, so each is cut in proportion",
+    Why.FAIR_SHARE: "it is the tenant's fair share while demand is above what the pool carries",
+    Why.GUARANTEE_INFEASIBLE: "more is guaranteed than the pool carries, so only a part of it stands",
     Why.OPERATING_POINT: "it is what one replica holds at its operating point, and a little more",
     Why.PROMPT_FITS: "a longer prompt would take too much of the KV cache of one replica",
     Why.OUT_OF_MEMORY: "replicas were killed for want of memory",

@@ -74,6 +74,21 @@ def test_first_tokens_that_are_late_while_nobody_waits_cut_nothing() -> None:
     assert propose(1.0, ok(9.0), ok(0.2))[0] == propose(1.0, ok(9.0), ok(0.0))[0]
 
 
+def test_what_comes_back_for_want_of_a_queue_does_not_say_that_latency_is_low() -> None:
+    """Whoever read "well below its target" beside a TTFT of four times it looked for the fault elsewhere."""
+    for ttft, why in ((9.0, Why.NOBODY_WAITS), (1.9, Why.NOBODY_WAITS), (0.5, Why.LATENCY_LOW)):
+        made, _ = propose(0.5, ok(ttft), ok(0.0), at=60.0)
+        assert (made.value > 0.5, made.why) == (True, why)
+
+
+def test_a_cut_begins_where_the_value_stands_and_not_where_its_ramp_is() -> None:
+    """A guard holds a raise for a minute; a queue that comes in it is not met by a factor that nobody had."""
+    state = Gate.State(at=NOW)
+    for at in (15.0, 30.0, 45.0, 60.0):
+        _, state = propose(0.4, ok(0.8), ok(0.8), at=at, state=state)
+    assert propose(0.4, ok(4.0), ok(4.0), at=75.0, state=state)[0].value <= 0.25
+
+
 def test_it_comes_back_little_by_little_and_all_the_way() -> None:
     state, value, at = Gate.State(at=NOW, deadline=Memory(0.4, NOW - 600.0)), 0.4, 0.0
     seen = []

@@ -194,3 +194,18 @@ def test_a_night_without_traffic_is_not_called_a_low_latency() -> None:
 
     assert {one.why for one in moved} == {Why.NO_TRAFFIC}
     assert all("measure" not in one.evidence for one in moved)
+
+
+def test_what_is_taken_back_above_the_target_does_not_say_that_latency_is_low() -> None:
+    """The part in proportion goes as the measure falls, at three times the target too."""
+    policy = Pid(Pid.Config(filter_time=0.0))
+    target, value, state = Target("llm", Lever.ADMISSION, "deadline"), 0.6, policy.initial()
+    told = list[tuple[bool, Why]]()
+    for i, measured in enumerate((3.0, 8.0, 5.0, 1.0)):
+        pool = PoolReadings(latencies={Signal.TTFT: {"p95": ok(measured)}})
+        seen = View(
+            Tick(i, NOW + 15.0 * i), pool, {target: TargetState(value)}, {target: Limits(0.1, 1, 0.0)}, Estimate()
+        )  # fmt: skip
+        (made,), state = policy.propose(seen, (TTFT,), BRIEF, state)
+        told.append((made.value > value, made.why))
+    assert told[1:] == [(False, Why.LATENCY_HIGH), (True, Why.LATENCY_FALLS), (True, Why.LATENCY_LOW)]
