@@ -31,7 +31,7 @@ def able(place: Path, lever: Lever, settings: LeverConfig, plugin: Plugin) -> It
         mend = f"it moves {moves}; choose another, see `governor actuators`"
         yield Finding(who, f"{plugin.kind} cannot move {lever}", mend)
         return
-    yield from _steps(place, settings, plugin, one)
+    yield from _steps(place, lever, settings, plugin, one)
     yield from _setpoints(place, lever, settings, plugin, one)
     if lever is Lever.DOWNGRADE and settings.prompt is not None and not one.sizes:
         yield Finding(
@@ -134,16 +134,44 @@ def _setpoints(
             )
         elif name in OWN and one.quantum > 0 and not _whole(OWN[name].quantum / one.quantum):
             yield Finding(
-                (*place, "actuator", "quantum"),
+                (*_of(place, plugin), "quantum"),
                 f"{one.quantum:g} is too coarse for {name}, which moves by {OWN[name].quantum:g}",
                 f"write quantum: {OWN[name].quantum:g}",
                 ((*place, "setpoints"),),
             )
+            return
+    rest = {OWN[name].max if name in OWN else settings.max for name in settings.setpoints}
+    initial = getattr(plugin.settings, "initial", None)
+    alone = plugin.kind == "webhook" and not getattr(plugin.settings, "read_url", "")  # nothing else tells what stands
+    if lever is Lever.ADMISSION and alone and initial is not None and len(rest) > 1:
+        yield Finding(
+            (*_of(place, plugin), "initial"),
+            f"{initial:g} would stand for {', '.join(settings.setpoints)} alike, which are not counted in the same unit",
+            "write read_url, which tells each of them",
+            ((*place, "setpoints"),),
+        )
 
 
-def _steps(place: Path, settings: LeverConfig, plugin: Plugin, one: Capability) -> Iterator[Finding]:
+def _of(place: Path, plugin: Plugin) -> Path:
+    """Where the parameters of an actuator stand: under its name, or in the lever at `place`."""
+    return ("actuators", plugin.name) if plugin.name else (*place, "actuator")
+
+
+def _steps(
+    place: Path, lever: Lever, settings: LeverConfig, plugin: Plugin, one: Capability
+) -> Iterator[Finding]:  # fmt: skip
     steps = settings.quantum / one.quantum if one.quantum > 0 else 1.0  # 0 takes every value
-    if not _whole(steps):
+    if not _whole(steps) and lever is not Lever.REPLICAS and hasattr(plugin.settings, "quantum"):
+        if lever is Lever.ADMISSION and OWN.keys() & set(settings.setpoints):
+            return  # told of those, whose steps are the finest
+        # The step of the actuator is a mere number of the config; a share that moves by wholes is off or all there is.
+        yield Finding(
+            (*_of(place, plugin), "quantum"),
+            f"{one.quantum:g} is too coarse for {lever}, which moves by {settings.quantum:g}",
+            f"write quantum: {settings.quantum:g}",
+            ((*place, "quantum"), (*place, "actuator")),
+        )
+    elif not _whole(steps):
         yield Finding(
             (*place, "quantum"),
             f"{settings.quantum:g} is not a multiple of {one.quantum:g}, the smallest step of {plugin.kind}",

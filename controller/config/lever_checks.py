@@ -319,7 +319,10 @@ def _driver(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
         yield Finding(
             (*at, "max"),
             f"{settings.policy.kind} moves {lever} from where it stands, and nothing leads down from no limit",
-            "write the largest value that makes sense, in " + DEFAULTS[lever].unit,
+            "write the largest value that makes sense, in " + DEFAULTS[lever].unit
+            if len(settings.setpoints) < 2 or lever is not Lever.ADMISSION
+            else f"name one set-point, as in setpoints: [{CONCURRENCY}], and write the largest value that makes sense "
+            "for it",
             ((*at, "policy"),),
         )
 

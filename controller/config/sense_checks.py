@@ -10,6 +10,7 @@ from controller.config.models import GovernorConfig, LeverConfig, ObjectiveConfi
 from controller.config.sign_checks import check_signs
 from controller.config.units import format_duration
 from controller.core.model import Lever, Mode
+from controller.core.setpoints import OWN
 from controller.core.signals import INFO, Signal
 
 _STEPS = (Signal.TTFT, Signal.ITL, Signal.TPOT, Signal.E2E)  # none is shorter than one step
@@ -169,8 +170,8 @@ def _ends(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
 
 def _does_nothing(at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
     both = ((*at, "min"), (*at, "max"))
-    if settings.mode is Mode.OFF:
-        return
+    if settings.mode is Mode.OFF or (lever is Lever.ADMISSION and OWN.keys() >= set(settings.setpoints)):
+        return  # the latter have bounds of their own, and those of the lever are refused
     if settings.min == settings.max and (lever in _AT_REST or (lever is Lever.DOWNGRADE and not settings.max)):
         low = "min" if lever is not Lever.DOWNGRADE else "max"
         yield Finding(

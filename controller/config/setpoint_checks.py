@@ -8,7 +8,7 @@ from controller.config.models import LeverConfig, PoolConfig
 from controller.core.model import Lever
 from controller.core.operating import GROWS_WITH_WAIT, ON_FIRST_TOKEN
 from controller.core.ports import Limits
-from controller.core.setpoints import DEADLINE, OWN, PRIORITY
+from controller.core.setpoints import DEADLINE, EVERY_RANK, OWN, PRIORITY
 
 BY_STEPS = frozenset({"pid", "threshold"})  # laws that move from where the value stands
 
@@ -46,6 +46,14 @@ def set_points(at: Path, pool: PoolConfig, settings: LeverConfig) -> Iterator[Fi
             "write classes: {name: {rank: 1}} in the pool, or remove it",
             ((*at[:-2], "classes"),),
         )
+    for name, one in pool.classes.items() if PRIORITY in own else ():
+        if one.rank >= EVERY_RANK:
+            yield Finding(
+                (*at[:-2], "classes", name, "rank"),
+                f"{one.rank} is out of reach of {PRIORITY}, which at {EVERY_RANK:g} stands for every rank",
+                f"write ranks below {EVERY_RANK:g}, as 0, 1, 2, here and in the gateway",
+                ((*at, "setpoints"),),
+            )
 
 
 def _bounds(at: Path, settings: LeverConfig) -> Iterator[Finding]:

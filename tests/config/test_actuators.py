@@ -100,6 +100,27 @@ def test_steps_finer_than_the_target_can_keep_are_refused() -> None:
     assert "write quantum: 2" in said
 
 
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(
+    ("body", "step"),
+    [("routing: {policy: {kind: affinity}", 0.05), ("weight: {policy: {kind: weights}", 0.01)],
+)
+def test_a_share_is_not_made_a_switch_to_please_an_actuator_that_can_be_told_finer_steps(
+    body: str, step: float, own: bool
+) -> None:
+    """A quantum of 1 in the lever leaves 0 and 1 alone: the affinity would be all or none."""
+    lever = f"""}}
+      {body}, mode: auto, actuator: """
+    if own:
+        said = mistakes(f"{lever}{{{HOOK}, honours_expiry: true}}}}")
+        place = f"pools.chat.levers.{body.partition(':')[0]}.actuator.quantum"
+    else:
+        said = mistakes(f"{lever}edge}}", f"edge: {{{HOOK}, honours_expiry: true}}")
+        place = "actuators.edge.quantum"
+    assert f"{place}: 1 is too coarse for {body.partition(':')[0]}" in said
+    assert f"write quantum: {step:g}" in said
+
+
 def test_two_pools_that_scale_one_deployment_are_refused() -> None:
     """Each would take the other's count for a stranger's, and both would write for ever."""
     scale = "{{kind: kubernetes, namespace: ml, name: {}}}"

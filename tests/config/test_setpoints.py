@@ -2,14 +2,14 @@
 
 import pytest
 
-from controller.config import ConfigError, Problem, pool_needs
+from controller.config import ConfigError, Problem, loads, pool_needs
 from controller.config.terms import estimator_specs, fleet_rules
 from controller.core.facts import Fact
 from controller.core.model import Lever
 from controller.core.ports import Limits
 from controller.core.setpoints import OWN
 from controller.core.sizes import Band
-from tests.support.levers import config
+from tests.support.levers import POOLS, config
 
 GATE = "policy: {kind: gate}"
 
@@ -72,6 +72,40 @@ def test_a_config_that_names_none_moves_what_it_moved() -> None:
 def test_what_cannot_be_is_refused(setpoints: str, more: str, expected: str) -> None:
     found = admission(setpoints, more)
     assert any(expected in one for one in found), found
+
+
+@pytest.mark.parametrize(("rank", "good"), [(99, True), (100, False), (150, False)])
+def test_a_rank_that_the_gateway_keeps_out_where_every_rank_is_meant_is_refused(rank: int, good: bool) -> None:
+    """A priority of 100 is no limit to the law; a gateway that takes it for a number turns rank 150 away for good."""
+    body = POOLS.format(lever=f"admission: {{setpoints: [concurrency, priority], {GATE}}}")
+    body = body.replace("{rank: 1, sheddable", f"{{rank: {rank}, sheddable")
+    if good:
+        loads(body)
+        return
+    with pytest.raises(ConfigError, match=r"pools\.chat\.classes\.batch\.rank: .*write ranks below 100"):
+        loads(body)
+
+
+def test_one_first_value_for_set_points_of_different_units_is_refused() -> None:
+    """1 request in flight, 1 token, and the deadlines as they are: no number is at rest for all of them."""
+    hook = "kind: webhook, url: 'http://127.0.0.1:1', quantum: 0.05, honours_expiry: true"
+    acts = f"mode: auto, {GATE}, actuator: {{{hook}"
+    found = admission("concurrency, deadline", f"{acts}, initial: 1}}")
+    assert any("actuator.initial: 1 would stand for concurrency, deadline alike" in one for one in found), found
+    assert admission("deadline", f"{acts}, initial: 1}}") == []
+    assert admission("concurrency, deadline", f"{acts}, initial: 1, read_url: 'http://127.0.0.1:1'}}") == []
+
+
+def test_bounds_that_mean_nothing_are_told_once() -> None:
+    found = admission("deadline", "max: 1, policy: {kind: pid, signal: ttft, target: 2}")
+    assert len(found) == 1
+    assert "max: means nothing for deadline" in found[0]
+
+
+def test_whoever_lets_a_dial_move_the_whole_gate_is_told_to_name_one_set_point() -> None:
+    """A largest value for requests and tokens alike is not to be had, so a mend that asks for one leads nowhere."""
+    found = mistakes("admission: {policy: {kind: threshold, signal: itl, upper: 0.05, lower: 0.03}}")
+    assert any("name one set-point, as in setpoints: [concurrency]" in one for one in found), found
 
 
 def test_a_pid_may_hold_a_promise_by_the_deadlines_alone() -> None:
