@@ -112,8 +112,8 @@ class Weights:
     class State(NamedTuple):
         """`members`, replicas by name; `at` the last tick; `hit` and `noise` mean and mean deviation of the pool's hit
         rate, with the same members `since` then; the weights when the last judgement ended are the `anchor`, and the
-        `move` away from them is judged; `resting` until when; how `ill` each is behind a least-loaded router. Unix
-        seconds."""
+        `move` away from them is judged; `resting` until when; how `ill` each is behind a least-loaded router; `aside`
+        the replicas that drain, as they were before. Unix seconds."""
 
         members: Mapping[str, Member] = {}
         at: float | None = None
@@ -124,6 +124,7 @@ class Weights:
         move: Move | None = None
         resting: float = 0.0
         ill: Mapping[str, Ill] = {}
+        aside: Mapping[str, Member] = {}
 
     def __init__(self, config: "Weights.Config") -> None:
         if config.router not in ROUTERS:
@@ -300,10 +301,11 @@ class Weights:
         now, first = view.tick.at, state.at is None
         gone = now - state.at if state.at is not None else 0.0
         seen = self._ratios(view, zoned=zoned)
-        members = {}
+        members, before = {}, {**state.aside, **state.members}
+        aside = {name: before[name] for name in sorted(view.away) if name in before}
         for name in sorted({one for own in parts.values() for one in own}):
             # A process starts well before it serves, so that what it tells of its start is for want of better.
-            member = state.members.get(name) or self._met(view.pool.started.get(name), first=first, now=now)
+            member = before.get(name) or self._met(view.pool.started.get(name), first=first, now=now)
             if name in seen:
                 gain = gone / (self.config.smooth + gone) if self.config.smooth + gone > 0 else 1.0
                 pace = seen[name] if member.pace is None else member.pace + gain * (seen[name] - member.pace)
@@ -320,7 +322,7 @@ class Weights:
         # The cold cache of a new replica, or what went with an old one, would be blamed on the move.
         since = now if state.since is None or not same else state.since
         move = state.move if same else None
-        return state._replace(members=members, at=now, hit=hit, noise=noise, since=since, move=move)
+        return state._replace(members=members, at=now, hit=hit, noise=noise, since=since, move=move, aside=aside)
 
     def _met(self, started: float | None, *, first: bool, now: float) -> Member:
         """A replica that was not there a tick ago. One that began long ago only vanished for a moment, as when a

@@ -111,7 +111,8 @@ def pins(config: GovernorConfig) -> Mapping[Target, Pin]:
 
 def _pool_rules(config: GovernorConfig, name: str, pool: PoolConfig) -> PoolRules:
     levers = tuple(
-        _lever_rules(lever, settings, pool, config.actuator(name, lever)) for lever, settings in pool.levers.items()
+        _lever_rules(name, lever, settings, pool, config.actuator(name, lever))
+        for lever, settings in pool.levers.items()
     )
     return PoolRules(
         pool=name,
@@ -138,7 +139,9 @@ def members(lever: Lever, settings: LeverConfig, pool: PoolConfig) -> tuple[str,
     return settings.receivers if lever is Lever.DOWNGRADE else ("",)
 
 
-def _lever_rules(lever: Lever, settings: LeverConfig, pool: PoolConfig, plugin: Plugin | None) -> LeverRules:
+def _lever_rules(
+    name: str, lever: Lever, settings: LeverConfig, pool: PoolConfig, plugin: Plugin | None
+) -> LeverRules:  # fmt: skip
     return LeverRules(
         lever=lever,
         policy=settings.policy.kind,
@@ -161,7 +164,16 @@ def _lever_rules(lever: Lever, settings: LeverConfig, pool: PoolConfig, plugin: 
         unwoken=lever is Lever.REPLICAS and settings.min < 1 and not wakes(pool),
         own=OWN if lever is Lever.ADMISSION else {},
         drain=settings.drain,
+        workload=_deployment(name, pool, plugin) if settings.drain else "",
     )
+
+
+def _deployment(name: str, pool: PoolConfig, plugin: Plugin | None) -> str:
+    """The Deployment whose pods go when the count falls; "" where nothing says."""
+    if plugin is not None and hasattr(plugin.settings, "workload_kind"):
+        own = plugin.settings
+        return str(getattr(own, "name", "") or name) if own.workload_kind == "Deployment" else ""
+    return pool.workload.name if pool.workload is not None and pool.workload.kind == "Deployment" else ""
 
 
 def _slowness(lever: Lever, plugin: Plugin | None) -> float:

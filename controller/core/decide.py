@@ -26,6 +26,7 @@ from controller.core.rung import Rung, bound, finish
 from controller.core.summary import Shortage, sentence
 from controller.core.why import Why
 from controller.core.worse import Worse
+from controller.core.wrong import wrong
 
 FORGET = 900.0  # seconds after which the memory of a member that is gone is dropped
 LATE, UNPLACED = 1.5, 0.5  # times the usual cold start, after which capacity is late (with no node yet: sooner)
@@ -192,9 +193,15 @@ class _Turn:
         shared.update({t: finish(d, self._rules_of(t), now) for t, d in _other(shared, decided)})
         final = tuple(shared.values())
         holding = hold is not None or releases is not None
-        plan = Plan(now, final, sentence(final, self._short, self._worse(), holding=holding))
+        told = sentence(final, self._short, self._wrong(), holding=holding, stranded=drain.stranded(drains, rules))
+        plan = Plan(now, final, told)
         kept = _remembered(self._guard_states, decided, now)
         return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases, drains, self._own)
+
+    def _wrong(self) -> list[str]:
+        """What is to be told of versions and replicas, whether a lever is moved for it or not."""
+        worse = [one.told(pool) for pool, several in sorted(self._worse().items()) for one in several]
+        return [*worse, *wrong(self._rules, self._snapshot.pools)]
 
     def _worse(self) -> dict[str, tuple[Worse, ...]]:
         """Versions that are worse than the rest of their pools, or that a breaker holds out for it."""

@@ -7,8 +7,9 @@ Where `drain` of the replicas is above 0, a fall that all guards let through is 
 
 Weights are asked for as any law asks (`ask`), so mode, pins, pace and evidence hold for them. A victim is hidden from
 the law of the weights, which would take its silence for something else. When the fall is not wanted any more, the drain
-is dropped and the weights come back to what they were. After the fall the victims keep 0 while they are seen, for as
-long as the time-out.
+is dropped and the weights come back to what they were; until they are there no law is asked about them, since one that
+moves a value from where it stands would leave it there. After the fall the victims keep 0 while they are seen, for as
+long as the time-out. A fall that is not waited for, as a person's, takes those first that have begun to drain.
 
 What is not read is not zero: a victim is empty when a sample from after its weight stood at 0 says so. A fall that is
 held because something is not known waits for the time-out, and is then given up: a drain alone lowers nothing. A raise
@@ -29,6 +30,8 @@ from controller.core.why import Why
 BY = "drain"
 _NEAR = 1e-6
 _TOLD = 3  # names in a sentence
+_GONE = 120.0  # seconds in which a pod ends, where no drain says how long
+_FORGET = 900.0  # seconds after which nothing is owed to a replica that is not seen any more
 _HELD = (Signal.RUNNING, Signal.QUEUE_DEPTH)  # what a replica has to finish
 # The fall is held because something is not known. It may go on when it is known again.
 _DOUBTS = frozenset(
@@ -44,7 +47,7 @@ class Drain:
     """Memory of one pool. `victims` in the order of their choice and `zero` since when the weight of each is read back
     as 0; `goal` the lower count once it was asked for, and `since` when that was, before that when they were chosen.
     `leaving` until when those that were taken away get nothing, should they still be seen; `taken` the weights that are
-    to be given back. Unix seconds."""
+    to be given back, and `unseen` since when those are not seen to which they belong. Unix seconds."""
 
     since: float = 0.0
     victims: tuple[str, ...] = ()
@@ -52,6 +55,7 @@ class Drain:
     goal: float | None = None
     leaving: Mapping[str, float] = field(default_factory=dict)
     taken: Mapping[str, float] = field(default_factory=dict)
+    unseen: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def idle(self) -> frozenset[str]:
@@ -65,15 +69,15 @@ NOTHING = Drain()
 def ask(
     held: Drain, targets: Collection[Target], wanted: Mapping[Target, Sequence[Proposal]]
 ) -> dict[Target, list[Proposal]]:
-    """What is asked of the weights, with what the drain wants of them. A weight that it took, and that no law sets,
-    would stay where it is."""
+    """What is asked of the weights, with what the drain wants of them. Of a weight that it took nobody else is asked
+    before it is back: a law that sets what stands, or that knows nothing where nothing comes, would leave it there."""
     out = {target: list(proposals) for target, proposals in wanted.items()}
     idle = held.idle
     for target in targets:
         name = target.member
         if name in idle:
             out[target] = [Proposal(target, Ask.AT_MOST, 0.0, BY, Why.LEAVES)]
-        elif name in held.taken and not any(one.ask is Ask.SET for one in out.get(target, ())):
+        elif name in held.taken:
             out[target] = [Proposal(target, Ask.SET, held.taken[name], BY, Why.STAYS)]
     return out
 
@@ -92,11 +96,15 @@ def hold(
     for pool in sorted(rules.draining.keys() | before.keys()):
         fall, held = decisions.get(Target(pool, Lever.REPLICAS)), before.get(pool, NOTHING)
         weights = factors.get((pool, Lever.WEIGHT), {})
-        if pool not in rules.draining or fall is None:  # a config that no longer drains still gives back
-            held = Drain(taken=_owed(held, weights))
+        was = held.idle
+        if pool not in rules.draining or fall is None:
+            made, held = _given_up(held, fall, weights, snapshot.tick.at)
         else:
             one = _Pool(*rules.draining[pool], fall, weights, factors.get((pool, Lever.BREAKER), {}), snapshot)
-            out[fall.target], held = one.step(held, hurried=pool in hurried)
+            made, held = one.step(held, hurried=pool in hurried)
+        if made is not None:
+            out[made.target] = made
+        out |= {weights[name].target: _kept(weights[name]) for name in was - held.idle if name in weights}
         if held != NOTHING:
             after[pool] = held
     return out, after
@@ -107,14 +115,65 @@ def asked(decision: Decision) -> bool:
     return decision.why is Why.LEAVES or any(step.by == BY for step in decision.steps)
 
 
-def _owed(held: Drain, weights: Mapping[str, Decision]) -> dict[str, float]:
-    """Weights that were taken and are still to be given back: a law that sets one takes it over."""
-    return {
-        name: value for name, value in held.taken.items()
-        if (now := weights.get(name)) is not None and (
-            name in held.idle or now.blocked or now.current is None or asked(now)
-        )
-    }  # fmt: skip
+def stranded(drains: Mapping[str, Drain], rules: FleetRules) -> list[str]:
+    """What is to be told of replicas that a drain took out where the config has no weights any more."""
+    weighed = {pool.pool for pool in rules.pools for lever in pool.levers if lever.lever is Lever.WEIGHT}
+    return [
+        f"{listed(sorted(held.taken))} of {pool} got a weight of 0 by a drain, and no lever gives it back"
+        for pool, held in sorted(drains.items()) if held.taken and pool not in weighed
+    ]  # fmt: skip
+
+
+def _owed(held: Drain, weights: Mapping[str, Decision], now: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Weights that were taken and are still to be given back, and since when who lacks them is not seen: for a scrape
+    that was missed nobody is left at nothing."""
+    taken, unseen = dict[str, float](), dict[str, float]()
+    sent = {*held.leaving, *(held.victims if held.goal is not None else ())}  # away, as it was told
+    for name, value in held.taken.items():
+        one = weights.get(name)
+        if one is None:
+            since = held.unseen.get(name, now)
+            if name not in sent and now - since < _FORGET:
+                taken[name], unseen[name] = value, since
+        elif name in held.idle or one.current is None or one.current < value - _NEAR:
+            taken[name] = value
+    return taken, unseen
+
+
+def _kept(decision: Decision) -> Decision:
+    """A weight that was asked for by a drain which has just ended: it is not lowered to be raised a tick later."""
+    if decision.blocked or decision.current is None or not asked(decision):
+        return decision
+    return decision._replace(final=decision.current, why=Why.STAYS, steps=())
+
+
+def _goes(weight: Decision | None) -> bool:
+    """Whether a victim is still one: it is seen, and no person gives it requests."""
+    return weight is not None and (weight.why is not Why.PIN or weight.final == 0.0)
+
+
+def _first(fall: Decision, victims: Sequence[str], absent: float = 0.0) -> tuple[str, ...]:
+    """Of those that have begun to drain the ones that go with a fall that nobody waits for."""
+    if fall.current is None or fall.final is None or fall.final >= fall.current or not moves(fall):
+        return ()
+    return tuple(victims[: max(0, math.floor(fall.current - fall.final - absent + _NEAR))])
+
+
+def _given_up(
+    held: Drain, fall: Decision | None, weights: Mapping[str, Decision], now: float
+) -> tuple[Decision | None, Drain]:
+    """A config that no longer drains gives back what was taken. Where the count falls at once, those go first that have
+    begun to drain: they have least to lose."""
+    victims = tuple(name for name in held.victims if not weights or _goes(weights.get(name)))
+    leaving = {name: until for name, until in held.leaving.items() if name in weights and now < until}
+    taken, unseen = _owed(held, weights, now)
+    if held.goal is not None and fall is not None and fall.current is not None and fall.current <= held.goal:
+        leaving |= {name: now + _GONE for name in victims if name in weights}
+        victims = ()
+    named = _first(fall, victims) if fall is not None else ()
+    if fall is None or not named:
+        return None, Drain(leaving=leaving, taken=taken, unseen=unseen)
+    return fall._replace(leaving=named), Drain(held.since, named, {}, fall.final, leaving, taken, unseen)
 
 
 class _Pool:
@@ -133,20 +192,23 @@ class _Pool:
     def step(self, before: Drain, *, hurried: bool) -> tuple[Decision, Drain]:
         """One step on, or back."""
         now, fall, current = self._now, self._fall, self._fall.current
-        victims = tuple(name for name in before.victims if name in self._weights)
+        victims = tuple(name for name in before.victims if _goes(self._weights.get(name)))
         leaving = {name: until for name, until in before.leaving.items() if name in self._weights and now < until}
-        taken = _owed(before, self._weights)
+        taken, unseen = _owed(before, self._weights, now)
         if before.goal is not None and current is not None and current <= before.goal:  # it went through
             leaving |= dict.fromkeys(victims, now + self._rules.drain)
             before, victims = NOTHING, ()
-        rest = Drain(leaving=leaving, taken=taken)
+        rest = Drain(leaving=leaving, taken=taken, unseen=unseen)
         lower = self._lower(draining=bool(victims))
+        # Those that are not ready go first, and hold nothing.
+        absent = max(0.0, current - self._ready) if self._ready is not None and current is not None else 0.0
         if lower is None or current is None:
+            zero = self._zero(victims, before.zero)
+            if named := _first(fall, sorted(victims, key=lambda name: name not in zero), absent):
+                return fall._replace(leaving=named), replace(rest, since=now, victims=named, zero=zero, goal=fall.final)
             if not victims or not self._waits(before):
                 return fall, rest
-            zero = self._zero(victims, before.zero)
-            return fall, replace(before, victims=victims, zero=zero, leaving=leaving, taken=taken)
-        absent = max(0.0, current - self._ready) if self._ready is not None else 0.0  # they go first, and hold nothing
+            return fall, replace(rest, since=before.since, victims=victims, zero=zero, goal=before.goal)
         count = max(0, math.floor(current - lower - absent + _NEAR))
         if not victims:
             victims, before = self._chosen(count, leaving), Drain(since=now)
@@ -155,12 +217,12 @@ class _Pool:
         if not victims or goal >= current:
             return fall, rest  # there is nobody to wait for
         taken |= {n: self._weights[n].current or 1.0 for n in victims if n not in taken}
-        held = Drain(before.since, victims, self._zero(victims, before.zero), before.goal, leaving, taken)
+        held = Drain(before.since, victims, self._zero(victims, before.zero), before.goal, leaving, taken, unseen)
         busy = [name for name in victims if not self._empty(name, held.zero)]
         left = held.since + self._rules.drain - now
         if busy and left > _NEAR and held.goal is None and not hurried:
             return self._at(current, f"{listed(busy)} may still hold work, for at most {left:.0f} s more"), held
-        made = self._at(goal, f"{listed(victims)} first")._replace(leaving=victims)
+        made = self._at(goal, "")._replace(leaving=victims)
         return made, replace(held, goal=goal, since=now if held.goal is None else held.since)
 
     def _lower(self, *, draining: bool) -> float | None:
@@ -187,7 +249,8 @@ class _Pool:
     def _chosen(self, count: int, leaving: Mapping[str, float]) -> tuple[str, ...]:
         """So many of those whose weight is ours to take, who loses least first: all, or nobody where that would leave
         nobody to serve."""
-        free = [name for name, d in self._weights.items() if name not in leaving and _free(d)]
+        own = _pods(self._weights, self._rules.workload)
+        free = [name for name, d in self._weights.items() if name in own and name not in leaving and _free(d)]
         victims = sorted(free, key=lambda name: (name not in self._out, self._in_flight(name), name))[:count]
         away = {*victims, *leaving, *self._out}
         serves = any(stands(d) for name, d in self._weights.items() if name not in away)
@@ -228,6 +291,14 @@ class _Pool:
 def _free(decision: Decision) -> bool:
     """Whether a weight is ours to take."""
     return decision.final is not None and moves(decision) and decision.why is not Why.PIN
+
+
+def _pods(names: Collection[str], deployment: str) -> Collection[str]:
+    """Those that are pods of the Deployment: behind its selector there may be another one, as a canary, whose pods do
+    not go when this one falls. All where nobody tells which one it is, or where none is called as its pods are."""
+    start = f"{deployment}-"
+    own = [name for name in names if name.startswith(start) and name.removeprefix(start).count("-") == 1]
+    return own if deployment and own else names
 
 
 def listed(names: Sequence[str]) -> str:

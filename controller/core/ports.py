@@ -166,7 +166,8 @@ class Brief:
 @dataclass(frozen=True, slots=True)
 class View:
     """All that a policy may look at: its pool, its targets, what was learned, the limits, what tenants and request
-    classes were promised, and which levers of the pool act (are not off, and more than observe)."""
+    classes were promised, and which levers of the pool act (are not off, and more than observe). `away` are replicas
+    that are not among the targets for a while, because they drain: who comes back from there is not new."""
 
     tick: Tick
     pool: PoolReadings
@@ -176,6 +177,7 @@ class View:
     tenants: Mapping[str, TenantRules] = field(default_factory=dict)
     classes: Mapping[str, ClassRules] = field(default_factory=dict)
     acting: frozenset[Lever] = frozenset()
+    away: frozenset[str] = frozenset()
 
 
 class Policy(Protocol[S]):

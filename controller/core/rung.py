@@ -71,7 +71,7 @@ class Rung:
             limits.update({t: own[t.member] for t in self.owners if t.member in own})
         view = View(
             self.snapshot.tick, readings, self._in_view(), limits, self.estimate, self.pool.tenants,
-            self.pool.classes, self.pool.acting,
+            self.pool.classes, self.pool.acting, self._drain.idle if self._drain is not None else frozenset(),
         )  # fmt: skip
         brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.common.gain, short, below)
         try:

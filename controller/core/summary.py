@@ -1,15 +1,13 @@
 """One sentence on what a plan is doing, why and until when."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from controller.core.model import Decision, Lever
 from controller.core.why import SENTENCE, Why
-from controller.core.worse import Worse
 
 _SHOWN = 3  # groups of changes, and pools that are short, that are told; the rest is counted
-NOBODY: Mapping[str, tuple[Worse, ...]] = {}
 _WORTH = 0.05  # replica-equivalents, below which nobody is short
 
 
@@ -24,12 +22,13 @@ class Shortage(NamedTuple):
 
 
 def sentence(
-    decisions: Sequence[Decision], short: Sequence[Shortage] = (), worse: Mapping[str, tuple[Worse, ...]] = NOBODY, *,
-    holding: bool,
+    decisions: Sequence[Decision], short: Sequence[Shortage] = (), wrong: Sequence[str] = (), *,
+    holding: bool, stranded: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """For example "raises llama/replicas 2 → 4 because the load offered now needs it; llama is short of 1.5 replicas
     until about 14:03 UTC, of which tenant_cap takes 1.2". Members of one lever that move the same way for the same
-    reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ...". `worse` are versions by pool."""
+    reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ...". `wrong` is what is told as it is;
+    `stranded` what is to be told of replicas that nobody gives requests back."""
     groups: dict[tuple[str, Lever, bool, Why], list[Decision]] = {}
     for decision in decisions:
         if decision.final != decision.current and decision.changed:  # most stay, and need no second look
@@ -42,9 +41,13 @@ def sentence(
     rest = sum(len(moved) for _, moved in told[_SHOWN:])
     if rest:
         parts.append(f"and {rest} more changes" if rest > 1 else "and 1 more change")
+    parts += _draining(decisions)
     parts += _absent(decisions)
     parts += _shortages(short)
-    parts += [one.told(pool) for pool, several in sorted(worse.items())[:_SHOWN] for one in several[:_SHOWN]]
+    parts += wrong[:_SHOWN]
+    if len(wrong) > _SHOWN:
+        parts.append(f"and {len(wrong) - _SHOWN} more of that kind")
+    parts += stranded[:_SHOWN]
     if holding:
         parts.append(f"holds: {SENTENCE[Why.FLEET_GUARD]}")
     return "; ".join(parts) if parts else "keeps everything as it is"
@@ -78,6 +81,16 @@ def _absent(decisions: Sequence[Decision]) -> list[str]:
         for one in decisions for step in one.steps if step.why is Why.CAPACITY_UNAVAILABLE and step.detail
     ]  # fmt: skip
     more = [f"and {len(told) - _SHOWN} more pools get no more"] if len(told) > _SHOWN else []
+    return told[:_SHOWN] + more
+
+
+def _draining(decisions: Sequence[Decision]) -> list[str]:
+    """Which pools wait for the replicas that go."""
+    told = [
+        f"keeps {one.target} at {one.final:g} because {SENTENCE[one.why]}: {one.steps[-1].detail}"
+        for one in decisions if one.why is Why.DRAINING and not one.changed and one.steps[-1].detail
+    ]  # fmt: skip
+    more = [f"and {len(told) - _SHOWN} more pools wait for theirs"] if len(told) > _SHOWN else []
     return told[:_SHOWN] + more
 
 

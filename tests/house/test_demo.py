@@ -67,7 +67,7 @@ def test_the_rehearsal_of_a_real_recording_still_runs(tmp_path: Path) -> None:
     done = run("rehearse", report)
     assert done.returncode == 0, done.stderr
     assert "<svg" in report.read_text(encoding="utf-8")
-    assert "capacity asked 7 (the queue must be drained" in done.stdout
+    assert "capacity asked 7 (the queue must be worked off" in done.stdout
 
 
 @pytest.mark.parametrize(("shown", "printed"), [("a 100 b", "a 90 c"), ("a 100 b", "a 80 b"), ("a 1", "a 1 2")])

@@ -103,6 +103,25 @@ def test_a_new_replica_gets_its_share_step_by_step() -> None:
     assert fleet.factors["r0"] == 1.0
 
 
+def test_who_comes_back_from_a_drain_is_not_new() -> None:
+    """Its cache is warm: in an upturn it would have been held at a trickle for two minutes."""
+    fleet = rotation()
+    fleet.run(300.0)
+    fleet.names.remove("r2")
+    fleet.away = frozenset({"r2"})
+    fleet.run(60.0)
+    fleet.names.append("r2")
+    fleet.away = frozenset()
+    fleet.tick()
+
+    assert fleet.factors["r2"] == 1.0
+    fleet.names.remove("r2")
+    fleet.run(60.0)
+    fleet.names.append("r2")  # without a drain it is another one of the same name
+    fleet.tick()
+    assert fleet.factors["r2"] == 0.05
+
+
 def test_those_that_were_there_at_the_start_are_not_new() -> None:
     fleet = rotation()
     fleet.tick()

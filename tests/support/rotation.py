@@ -85,6 +85,7 @@ class Rotation:
     zones: Mapping[str, str] = field(default_factory=dict)  # where there are any, they are what is moved
     versions: Mapping[str, str] = field(default_factory=dict)
     started: Mapping[str, float] = field(default_factory=dict)
+    away: frozenset[str] = frozenset()  # who drains
     factors: dict[str, float] = field(default_factory=dict)
     now: float = BEGIN
     state: Any = None
@@ -113,7 +114,7 @@ class Rotation:
         limits = Limits(0.0, 1.0, self.quantum)
         view = View(
             Tick(1, self.now, self.step), pool, targets, dict.fromkeys(targets, limits),
-            Estimate(demand=2.0, evidence=evidence),
+            Estimate(demand=2.0, evidence=evidence), away=self.away,
         )  # fmt: skip
         state = self.law.initial() if self.state is None else self.state
         proposals, self.state = self.law.propose(view, self.objectives, self.brief, state)
