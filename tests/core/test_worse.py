@@ -133,10 +133,10 @@ def test_steps_of_one_version_alone_are_compared_with_nothing() -> None:
 
 
 def test_the_plan_names_the_version() -> None:
-    assert sentence((), (), {"chat": (Worse("v2", 0.34, 120.0, 0.004),)}, holding=False) == (
+    assert sentence((), (), [Worse("v2", 0.34, 120.0, 0.004).told("chat")], holding=False) == (
         "version v2 of chat is worse: 34 % of its 120 requests failed, of the others' 0.4 %"
     )
-    assert "its steps take 1.9 times as long" in sentence((), (), {"chat": (Worse("v2", slow=1.9),)}, holding=False)
+    assert "its steps take 1.9 times as long" in Worse("v2", slow=1.9).told("chat")
     one = Learner()
     one.run(ending(fleet(**OLD, v2_3=1.0), v2_3=(0.5, 40.0)), 60.0)
     lever = LeverRules(Lever.REPLICAS, "capacity", "")
