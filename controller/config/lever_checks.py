@@ -9,6 +9,7 @@ from controller.config.models import GovernorConfig, LeverConfig, PoolConfig
 from controller.config.report import nearest
 from controller.config.setpoint_checks import BY_STEPS, set_points
 from controller.config.units import format_duration
+from controller.config.version_checks import check_versions
 from controller.core.model import Lever, Mode
 from controller.core.operating import CONCURRENCY, GROWS_WITH_BATCH, GROWS_WITH_WAIT, OF_THE_BATCH
 from controller.core.rules import PER_REPLICA
@@ -61,6 +62,7 @@ def check_lever(config: GovernorConfig, pool_at: Path, lever: Lever, settings: L
             "write labels: {version: <label>} in the pool, for example pod_template_hash",
             ((*pool_at, "labels"),),
         )
+    yield from check_versions(at, lever, pool, settings)
     if lever in PER_REPLICA and not pool.labels.replica:
         yield Finding(
             at, "no label tells the replicas apart", "write labels: {replica: pod}", ((*pool_at, "labels", "replica"),)

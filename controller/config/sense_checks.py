@@ -145,6 +145,7 @@ def _labels(at: Path, pool: PoolConfig) -> Iterator[Finding]:
     labels = pool.labels
     told = [(key, label) for key, label in (
         ("replica", labels.replica), ("tenant", labels.tenant), ("class", labels.klass), ("zone", labels.zone),
+        ("version", labels.version),
     ) if label]  # fmt: skip
     for (first, label), (second, other) in combinations(told, 2):
         if label == other:

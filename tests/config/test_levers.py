@@ -146,3 +146,28 @@ def test_no_limit_and_the_names_of_set_points_mean_the_same_everywhere() -> None
     assert knobs.UNCAPPED == NO_LIMIT
     assert {knobs.CONCURRENCY, knobs.LONGEST_PROMPT} == {operating.CONCURRENCY, gate.LONGEST_PROMPT} == set(SETPOINTS)
     assert {*SETPOINTS, *OWN} == set(EVERY_SETPOINT)
+
+
+@pytest.mark.parametrize(
+    ("group", "share", "fine"),
+    [("80%", "20%", False), ("80%", "50%", False), ("50%", "80%", False), ("40%", "30%", False), ("60%", "60%", True),
+     ("50%", "20%", True), ("30%", "50%", True), ("50%", "0%", True)],
+)  # fmt: skip
+def test_a_share_of_one_version_that_only_half_of_it_was_told_does_nothing(group: str, share: str, fine: bool) -> None:
+    """Who wrote 80 % for the guard alone, or for the law alone, still had half."""
+    text = f"""
+version: 1
+source: {{kind: prometheus, url: http://127.0.0.1:9090}}
+pools:
+  chat:
+    engine: vllm
+    selector: {{model_name: chat}}
+    labels: {{version: rev}}
+    objectives: [{{signal: ttft, percentile: p90, target: 2s}}]
+    levers: {{breaker: {{version_group: {group}, policy: {{kind: breaker, version_share: {share}}}}}}}
+"""
+    if fine:
+        loads(text)
+    else:
+        with pytest.raises(ConfigError, match=r"version_share of the policy .* the smaller one counts"):
+            loads(text)
