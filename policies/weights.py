@@ -301,11 +301,11 @@ class Weights:
         now, first = view.tick.at, state.at is None
         gone = now - state.at if state.at is not None else 0.0
         seen = self._ratios(view, zoned=zoned)
-        members, before = {}, {**state.aside, **state.members}
-        aside = {name: before[name] for name in sorted(view.away) if name in before}
+        members, knew = dict[str, Member](), {**state.aside, **state.members}
+        aside = {name: knew[name] for name in sorted(view.away) if name in knew}
         for name in sorted({one for own in parts.values() for one in own}):
             # A process starts well before it serves, so that what it tells of its start is for want of better.
-            member = before.get(name) or self._met(view.pool.started.get(name), first=first, now=now)
+            member = knew.get(name) or self._met(view.pool.started.get(name), first=first, now=now)
             if name in seen:
                 gain = gone / (self.config.smooth + gone) if self.config.smooth + gone > 0 else 1.0
                 pace = seen[name] if member.pace is None else member.pace + gain * (seen[name] - member.pace)

@@ -3,6 +3,7 @@ to tenants that no fleet could keep, and receiving pools that send back."""
 
 from collections.abc import Iterator
 
+from controller.config.drain_checks import TICKS, drains
 from controller.config.errors import Finding, Path
 from controller.config.levers import DEFAULTS, NO_LIMIT, ONE_VERSION, SETPOINTS
 from controller.config.models import GovernorConfig, LeverConfig, PoolConfig
@@ -18,7 +19,6 @@ from controller.core.setpoints import OWN
 # Tokens/s, cached ones included, that one GPU could serve at the very most; with a profile, ten times its own prefill.
 _PER_GPU = 1e6
 _CACHED = 10.0
-_TICKS = 3  # a value that expires must outlive so many intervals
 
 
 def check_lever(config: GovernorConfig, pool_at: Path, lever: Lever, settings: LeverConfig) -> Iterator[Finding]:
@@ -33,15 +33,15 @@ def check_lever(config: GovernorConfig, pool_at: Path, lever: Lever, settings: L
         yield from set_points(at, pool, settings)
         if CONCURRENCY in settings.setpoints and settings.policy.kind in BY_STEPS:
             yield from _spirals(at, pool, settings)
-    if settings.expiry and settings.expiry < _TICKS * config.interval:
+    if settings.expiry and settings.expiry < TICKS * config.interval:
         yield Finding(
             (*at, "expiry"),
             f"{format_duration(settings.expiry)} could run out between two ticks of {format_duration(config.interval)}",
-            f"write at least {format_duration(_TICKS * config.interval)}",
+            f"write at least {format_duration(TICKS * config.interval)}",
             (("interval",),),
         )
     if lever is Lever.REPLICAS and settings.drain:
-        yield from _drains(config, pool_at, pool, settings)
+        yield from drains(config, pool_at, pool, settings)
     if lever is Lever.TENANT_CAP:
         yield from _caps(pool_at, pool, settings)
     if lever is Lever.DOWNGRADE:
@@ -76,27 +76,6 @@ def _zones(pool_at: Path, pool: PoolConfig, settings: LeverConfig) -> Iterator[F
             "no label tells the zones apart",
             "write labels: {zone: <label>} in the pool: of a region, a cluster or a GPU type",
             ((*pool_at, "labels"),),
-        )
-
-
-def _drains(config: GovernorConfig, pool_at: Path, pool: PoolConfig, settings: LeverConfig) -> Iterator[Finding]:
-    """Who goes gives up its traffic first: something must take it away and give it back, replica by replica."""
-    at, by = (*pool_at, "levers", Lever.REPLICAS.value, "drain"), (*pool_at, "levers", Lever.WEIGHT.value)
-    weight = pool.levers.get(Lever.WEIGHT)
-    if weight is None or weight.by != "replica" or (settings.mode is Mode.AUTO and weight.mode is not Mode.AUTO):
-        yield Finding(
-            at,
-            "nothing takes the traffic of single replicas away and gives it back",
-            "write a lever weight with mode: auto and by: replica beside it, or remove drain",
-            (by,),
-        )
-    if settings.drain < _TICKS * config.interval:
-        yield Finding(
-            at,
-            f"{format_duration(settings.drain)} is over before anybody can be seen without work, at a tick every "
-            f"{format_duration(config.interval)}",
-            f"write at least {format_duration(_TICKS * config.interval)}",
-            (("interval",),),
         )
 
 
