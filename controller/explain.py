@@ -20,7 +20,7 @@ ASKED = frozenset(
         Why.STUCK_REPLICA, Why.FAULTY_REPLICA, Why.RESTARTED, Why.PROBE, Why.WELL_AGAIN, Why.FLEET_SLOW,
         Why.STANDING_CAP, Why.FAIR_SHARE, Why.GUARANTEE_INFEASIBLE, Why.OPERATING_POINT, Why.PROMPT_FITS,
         Why.OUT_OF_MEMORY, Why.SHORTFALL, Why.CARRIED, Why.NO_CONSENT, Why.NO_ROOM,
-        Why.UNEVEN, Why.EVEN,
+        Why.UNEVEN, Why.OTHERS_BUSY, Why.EVEN,
     }
 )  # fmt: skip
 # Nothing was asked, so nothing can have been held.
@@ -66,6 +66,7 @@ _TELLING: dict[Why, tuple[str, ...]] = {
     Why.CARRIED: ("left", "consenting", "need"),
     Why.NO_ROOM: ("left", "consenting", "need"),
     Why.UNEVEN: ("imbalance", "fullest"),
+    Why.OTHERS_BUSY: ("imbalance", "fullest"),
     Why.EVEN: ("imbalance", "hit_rate", "hit_rate_at_full"),
 }
 

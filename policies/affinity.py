@@ -9,9 +9,11 @@
 A prefix that half of all requests share queues at its home while other replicas idle. A little less affinity spreads
 it, for a few points of cache hits. Only skew is met so: where all have as much as they can do the cache is part of
 the capacity, and less affinity would make the pool shorter. That is judged by what the others have: by the model alone
-a pool is short while one replica's queue grows and five idle. The mean is over what serves (`Balance.carried`), so that
-a replica which a breaker holds out makes no unevenness of its own. Two replicas that differ by a few requests are even,
-whatever their ratio, so the fullest must have work that it cannot do well.
+a pool is short while one replica's queue grows and five idle. Where the others are busy and do not queue, spreading
+more is sometimes better and sometimes loses what was in time; nothing that is seen beforehand tells which. The mean is
+over what serves (`Balance.carried`), so that a replica which a breaker holds out makes no unevenness of its own. Two
+replicas that differ by a few requests are even, whatever their ratio, so the fullest must have work that it cannot do
+well.
 
 Back it comes slowly and little by little, because what spread the load may still be there: the back-off keeps it from
 being tried for ever. Without a loss of hits there is little to come back for. Where the replicas' load is not told, or
@@ -124,7 +126,9 @@ class Affinity:
         if hurts and still and ratio > self.config.bound:
             since = view.tick.at if state.uneven is None else state.uneven
             holds = view.estimate.unit_sequences
-            short = rest >= self.config.room * holds if holds is not None and holds > 0 else brief.short > 0
+            short: Why | None = Why.SHORTFALL if brief.short > 0 else None
+            if holds is not None and holds > 0:
+                short = Why.OTHERS_BUSY if rest >= self.config.room * holds else None
             state = replace(state, even=None, uneven=since)
             return self._lower(view, target, current, state, evidence, short=short)
         state = replace(state, uneven=None)
@@ -136,14 +140,14 @@ class Affinity:
 
     def _lower(
         self, view: View, target: Target, current: float, state: "Affinity.State", evidence: Mapping[str, float], *,
-        short: bool,
+        short: Why | None,
     ) -> tuple[Sequence[Proposal], "Affinity.State"]:  # fmt: skip
         now, limits = view.tick.at, view.limits[target]
         if state.rose is not None and now - state.rose <= self._wait(state, lost=True):
             state = replace(state, rose=None, relapses=min(RELAPSES, state.relapses + 1))
         ask, value, why = Ask.AT_MOST, current, Why.UNEVEN
-        if short:
-            why = Why.SHORTFALL
+        if short is not None:
+            why = short
         elif self._due(now, state):
             ask, value = Ask.SET, max(current - max(self.config.step, limits.quantum), limits.min)
         return (Proposal(target, ask, _whole(value, limits.quantum), "affinity", why, evidence),), state

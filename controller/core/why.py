@@ -53,6 +53,7 @@ class Why(StrEnum):
     NO_CONSENT = "no_consent"
     NO_ROOM = "no_room"
     UNEVEN = "uneven"
+    OTHERS_BUSY = "others_busy"
     EVEN = "even"
     # no relaxing without evidence
     STALE = "stale"
@@ -144,6 +145,7 @@ SENTENCE: dict[Why, str] = {
     Why.NO_CONSENT: "nobody who asks now agreed to it",
     Why.NO_ROOM: "the receiving pool has no room for more",
     Why.UNEVEN: "one replica has far more work than the others, and the pool as a whole is not short",
+    Why.OTHERS_BUSY: "one replica has far more work than the others, and they are too busy to take it off",
     Why.EVEN: "replicas are even again, and cache hits come back with affinity",
     Why.STALE: "the data is too old to relax on",
     Why.MISSING: "data is missing, so nothing is relaxed",
