@@ -251,7 +251,10 @@ class _Pool:
         nobody to serve."""
         own = _pods(self._weights, self._rules.workload)
         free = [name for name, d in self._weights.items() if name in own and name not in leaving and _free(d)]
-        victims = sorted(free, key=lambda name: (name not in self._out, self._in_flight(name), name))[:count]
+        # Who gets nothing yet, because a drain has just ended, has begun to finish: nobody else is to take its place.
+        had = {name for name in free if self._weights[name].current != 0.0}
+        order = sorted(free, key=lambda name: (name not in self._out, name in had, self._in_flight(name), name))
+        victims = order[:count]
         away = {*victims, *leaving, *self._out}
         serves = any(stands(d) for name, d in self._weights.items() if name not in away)
         return tuple(victims) if serves and len(victims) == count else ()

@@ -77,6 +77,18 @@ def test_the_plan_of_the_upturn_does_not_raise_the_count_and_take_traffic_away()
     assert (made[weight("d")].final, made[weight("d")].why) == (0.0, Why.STAYS)
 
 
+def test_a_drain_that_begins_anew_takes_those_that_have_nothing_yet() -> None:
+    """Those that nobody reads would stay, at nothing, and those that serve would be ended with what they hold."""
+    world = four()
+    world.work["a"] = 0.0
+    world.tick(2.0)
+    world.tick(2.0)
+    world.tick(4.0)
+    world.unread = {"a", "d"}
+    fall = world.tick(2.0)
+    assert (fall.final, world.drain.victims) == (4.0, ("a", "d"))
+
+
 def test_an_outage_at_the_end_of_a_drain_leaves_nobody_at_the_least_weight() -> None:
     """A law that knows nothing asks for no more than there is, and where nothing comes it never knows more."""
     world = drained(World({"a": 9.0, "b": 2.0, "c": 7.0, "d": 1.0}, weigher=Law(Ask.AT_MOST)))
