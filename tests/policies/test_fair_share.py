@@ -14,7 +14,7 @@ from controller.core.relief import capped
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.tenancy import TenantRules
-from controller.core.why import Why
+from controller.core.why import SENTENCE, Why
 from controller.run.codec import decode, encode
 from policies.fair_share import FairShare
 from policies.use import Use
@@ -510,3 +510,13 @@ def test_absurd_numbers_never_relax(
 
     assert all(p.value <= caps[name] for name, p in made.items())
     assert all(math.isfinite(p.value) and all(map(math.isfinite, p.evidence.values())) for p in made.values())
+
+
+def test_a_reason_is_as_true_of_one_guarantee_and_of_a_raise() -> None:
+    """One tenant was promised more than the pool, with no shortfall, and "the guarantees together" were blamed; a cap
+    that rose rose "because demand is above what the pool carries"."""
+    made = propose(*case({"z": 0.5}, 4.0, rules={"z": TenantRules(guarantee=100_000.0)}), known(z=100.0))
+
+    assert made["z"].why is Why.GUARANTEE_INFEASIBLE
+    assert not SENTENCE[made["z"].why].startswith("the guarantees together")
+    assert not SENTENCE[Why.FAIR_SHARE].startswith("demand is above")
