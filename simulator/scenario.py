@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from controller.core.model import Target
 from controller.core.params import Unit, param
+from controller.core.sizes import Band
 from simulator.doubts import doubts
 from simulator.engines import engine_spec, profile
 from simulator.foresight import Need, foresee
+from simulator.front.misfits import misfits
 from simulator.spec import FleetSpec
 from simulator.traffic import files
 from simulator.traffic.build import build
@@ -194,6 +197,12 @@ class Scenario:
     def warnings(self) -> Iterator[str]:
         """Sentences on what is allowed, but works nowhere."""
         return doubts(self.fleet, self.traffic)
+
+    def misfits(self, pool: str, targets: Sequence[Target], band: Band) -> Iterator[str]:
+        """Sentences on what a controller would move at the gateway of a pool, and that has not or takes for something
+        else; `band` are the prompts of its downgrade."""
+        spec = self.fleet.pools[pool]
+        return iter(()) if spec.behind else misfits(spec.gateway.knobs, spec.gateway.strategy, targets, band)
 
     def _streams(self) -> Sequence[Stream]:
         return [stream for streams in self.traffic.values() for stream in streams]

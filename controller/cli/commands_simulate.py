@@ -49,7 +49,7 @@ def simulate(
     from controller.rehearse.lines import write_line
     from controller.run import logs, memory
     from controller.simulate.board import board
-    from controller.simulate.checks import idle
+    from controller.simulate.checks import idle, misfits
     from controller.simulate.crew import Progress, run_all
     from controller.simulate.jobs import GOVERNOR
     from controller.simulate.lines import simulation_json
@@ -60,7 +60,7 @@ def simulate(
     study = open_study(scenario, config)
     for sentence in idle(study.config):
         warn(f"{config or scenario}: {sentence}")
-    for sentence in study.scenario.warnings():
+    for sentence in (*study.scenario.warnings(), *misfits(study.scenario, study.config)):
         warn(f"{scenario}: {sentence}")
     if report is not None:
         to_file(report, "--report", scenario, config)

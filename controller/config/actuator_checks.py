@@ -146,7 +146,7 @@ def _setpoints(
     if lever is Lever.ADMISSION and alone and initial is not None and len(rest) > 1:
         yield Finding(
             (*_of(place, plugin), "initial"),
-            f"{initial:g} would stand for {', '.join(settings.setpoints)} alike, which are not counted in the same unit",
+            f"{initial:g} would stand for {', '.join(settings.setpoints)} alike, not counted in the same unit",
             "write read_url, which tells each of them",
             ((*place, "setpoints"),),
         )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from controller.config.budget_checks import members_of
 from controller.config.errors import Finding, Path
+from controller.config.gate_hints import left_nothing
 from controller.config.models import GovernorConfig, LeverConfig, PairConfig
 from controller.config.pin_checks import pins_together
 from controller.config.sense_checks import doubtful
@@ -37,7 +38,10 @@ def check_reach(config: GovernorConfig) -> Iterator[Finding]:
 
 def hints(config: GovernorConfig, now: datetime) -> tuple[Finding, ...]:
     """What is no mistake and hardly meant."""
-    return (*_over(config, now), *pins_together(config, now), *_never_out(config), *_ladders(config), *doubtful(config))
+    return (
+        *_over(config, now), *pins_together(config, now), *_never_out(config), *_ladders(config), *doubtful(config),
+        *left_nothing(config),
+    )  # fmt: skip
 
 
 def _over(config: GovernorConfig, now: datetime) -> Iterator[Finding]:

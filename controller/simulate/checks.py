@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from controller.config import GovernorConfig
+from controller.config import GovernorConfig, terms
 from controller.config.errors import Path
 from controller.config.report import nearest
 from controller.config.units import format_duration
-from controller.core.model import Lever, Mode
+from controller.core.model import Lever, Mode, Target
+from controller.core.sizes import Band
 from controller.simulate.ports import Scenario
 from controller.simulate.verdicts import DEFAULT
 
@@ -74,3 +75,13 @@ def idle(config: GovernorConfig) -> Iterator[str]:
         for lever, settings in pool.levers.items():
             if settings.mode in (Mode.OFF, Mode.OBSERVE):
                 yield f"pools.{name}.levers.{lever}: mode {settings.mode} moves nothing; write mode: auto to see it act"
+
+
+def misfits(scenario: Scenario, config: GovernorConfig) -> Iterator[str]:
+    """Sentences on levers that the gateways of the fleet have not, or take for something else. Said once, since the
+    run would say it at every tick, or not at all."""
+    bands = {spec.pool: spec.band or Band() for spec in terms.estimator_specs(config)}
+    for rules in terms.fleet_rules(config).pools:
+        levers = [one for one in rules.levers if one.mode is not Mode.OFF and one.lever is not Lever.REPLICAS]
+        targets = [Target(rules.pool, one.lever, member) for one in levers for member in one.members]
+        yield from scenario.misfits(rules.pool, targets, bands[rules.pool])

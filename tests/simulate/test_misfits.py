@@ -1,0 +1,108 @@
+"""A lever that the twin's gateway has not is told before the run, once: at every tick it would be an unread value
+among a thousand lines, or nothing at all."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from controller.cli.app import app
+from controller.run import memory
+from controller.simulate.checks import misfits
+from controller.simulate.load import open_study
+from tests.support.scenarios import SMALL, changed, written
+
+GATE = {"kind": "gate"}
+CAP = {"per_slot": 1}
+
+
+def gated(*setpoints: str, **knobs: Any) -> dict[str, Any]:
+    """The small scenario with these set-points, before a gateway with these knobs."""
+    data = changed(SMALL, "fleet.pools.chat.gateway", {"strategy": "least-loaded", "knobs": knobs})
+    data = changed(data, "governor.pools.chat.labels", {"class": "request_class"})
+    data = changed(data, "governor.pools.chat.classes", {"first": {"rank": 0}, "last": {"rank": 1}})
+    return changed(
+        data, "governor.pools.chat.levers.admission", {"mode": "auto", "setpoints": list(setpoints), "policy": GATE}
+    )
+
+
+def sending(prompt: dict[str, int] | None, rule: dict[str, int]) -> dict[str, Any]:
+    """A downgrade of these prompts, with this rule of the gateway."""
+    small = SMALL["fleet"]["pools"]["chat"]
+    one = {"pool": "small", "classes": ["last"], **rule}
+    data = changed(SMALL, "fleet.pools.chat.gateway", {"strategy": "least-loaded", "knobs": {"downgrade": [one]}})
+    data = changed(data, "fleet.pools.small", small)
+    data = changed(data, "governor.pools.small", {"engine": "vllm", "selector": {"model_name": "small"}})
+    data = changed(data, "governor.pools.chat.labels", {"class": "request_class"})
+    data = changed(data, "governor.pools.chat.classes", {"first": {}, "last": {"rank": 1, "consents": True}})
+    lever = {"receivers": ["small"], "policy": {"kind": "downgrade"}, **({"prompt": prompt} if prompt else {})}
+    return changed(data, "governor.pools.chat.levers.downgrade", lever)
+
+
+def told(folder: Path, data: dict[str, Any]) -> list[str]:
+    study = open_study(written(folder, data))
+    return list(misfits(study.scenario, study.config))
+
+
+def test_a_factor_on_deadlines_that_the_gateway_does_not_go_by_is_told(tmp_path: Path) -> None:
+    (said,) = told(tmp_path, gated("concurrency", "deadline", concurrency=CAP))
+    assert said.startswith("chat/admission/deadline: the gateway goes by no deadlines; write")
+    assert told(tmp_path, gated("concurrency", "deadline", concurrency=CAP, admission={"deadlines": True})) == []
+
+
+def test_set_points_of_a_gate_that_nobody_waits_for_are_told(tmp_path: Path) -> None:
+    knobs = {"admission": {"deadlines": True}}
+    said = told(tmp_path, gated("deadline", "priority", **knobs))
+    assert [one.partition(": ")[0] for one in said] == ["chat/admission/deadline", "chat/admission/priority"]
+    assert all("nothing limits the requests in flight" in one for one in said)
+    assert told(tmp_path, gated("deadline", "priority", concurrency=CAP, **knobs)) == []
+    assert told(tmp_path, gated("concurrency", "deadline", "priority", **knobs)) == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "rule"),
+    [
+        ({"max": 2000}, {"shortest_prompt": 5000}),
+        ({"max": 2000}, {}),
+        (None, {"longest_prompt": 2000}),
+        ({"min": 100, "max": 2000}, {"longest_prompt": 2000}),
+    ],
+)
+def test_a_downgrade_whose_two_ends_mean_other_prompts_is_told(
+    tmp_path: Path, prompt: dict[str, int] | None, rule: dict[str, int]
+) -> None:
+    """The law would count on relief that the gateway does not give."""
+    (said,) = told(tmp_path, sending(prompt, rule))
+    assert said.startswith("chat/downgrade/small: the lever counts on ")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "rule"),
+    [(None, {}), ({"max": 2000}, {"longest_prompt": 2000}), ({"min": 1}, {}), ({"min": 9}, {"shortest_prompt": 9})],
+)
+def test_a_downgrade_whose_two_ends_agree_is_no_doubt(
+    tmp_path: Path, prompt: dict[str, int] | None, rule: dict[str, int]
+) -> None:
+    assert told(tmp_path, sending(prompt, rule)) == []
+
+
+@pytest.mark.parametrize(("mode", "strategy", "many"), [("auto", "least-loaded", 1), ("off", "least-loaded", 0)])
+def test_an_affinity_that_the_strategy_has_not_is_told_where_it_would_be_moved(
+    tmp_path: Path, mode: str, strategy: str, many: int
+) -> None:
+    data = changed(SMALL, "fleet.pools.chat.gateway", {"strategy": strategy})
+    data = changed(data, "governor.pools.chat.levers.routing", {"mode": mode, "policy": {"kind": "affinity"}})
+    said = told(tmp_path, data)
+    assert [one for one in said if "least-loaded has no affinity to move" in one] == said
+    assert len(said) == many
+
+
+def test_the_console_says_it_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise RuntimeError("far enough")
+
+    monkeypatch.setattr(memory, "settle", stop)
+    file = written(tmp_path, gated("concurrency", "deadline", concurrency=CAP))
+    done = CliRunner().invoke(app, ["simulate", str(file)])
+    assert "the gateway goes by no deadlines" in done.stderr.replace("\n", " ")
