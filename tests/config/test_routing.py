@@ -37,6 +37,7 @@ def test_the_laws_for_every_dial_drive_it_too(kind: str) -> None:
     [
         ("routing: {policy: {kind: weights}}", "weights cannot drive routing; it drives weight"),
         ("weight: {policy: {kind: affinity}}", "affinity cannot drive weight; it drives routing"),
+        ("routing: {policy: {kind: pid, signal: ttft}}", "target: is missing; .*or leave signal out to hold a promise"),
         ("routing: {max: 2, policy: {kind: affinity}}", "2 is beyond all sense for routing"),
         ("routing: {policy: {kind: affinity, ease: 2}}", "ease: must be below bound"),
         ("routing: {setpoints: [concurrency], policy: {kind: affinity}}", "setpoints: means nothing for routing"),
