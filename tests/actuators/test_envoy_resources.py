@@ -144,7 +144,7 @@ def test_it_claims_expiry_only_where_envoy_enforces_it() -> None:
         return {lever for lever, can in Envoy.describe(config).items() if can.expiry}
 
     alone = {"chat": EnvoyPool("chat", endpoints=HERE)}
-    assert expiring(CONFIG) == set(Lever) - {Lever.REPLICAS}
+    assert expiring(CONFIG) == set(Lever) - {Lever.REPLICAS, Lever.ROUTING}
     assert expiring(EnvoyConfig(CONFIG.pools, Files("files", "/x"))) == {Lever.WEIGHT, Lever.BREAKER}
     assert expiring(EnvoyConfig(alone, Files("files", "/x"))) == set()
     assert expiring(EnvoyConfig(alone, Grpc("grpc"))) == {Lever.ADMISSION, Lever.DOWNGRADE, Lever.TENANT_CAP}

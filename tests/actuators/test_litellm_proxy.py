@@ -47,7 +47,8 @@ def started(engines: list[Upstream], tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def hands(started: Proxy) -> Iterator[LiteLLM]:
     """As the example configures it, over this document and with shallow buckets."""
-    example = load(TARGETS / "litellm" / "governor.yaml").actuators["proxy"].settings
+    written = load(TARGETS / "litellm" / "governor.yaml")
+    example, pool = written.actuators["proxy"].settings, written.pools["chat"]
     config = replace(
         example,
         document=str(started.document),
@@ -56,7 +57,11 @@ def hands(started: Proxy) -> Iterator[LiteLLM]:
         burst_seconds=0.0,
         timeout=10.0,
     )
-    one = LiteLLM(config, BOUND)
+    agreed = tuple(
+        ("chat", kind, tuple(name for name, one in rules.items() if one.consents))
+        for kind, rules in (("tenants", pool.tenants), ("classes", pool.classes))
+    )
+    one = LiteLLM(config, replace(BOUND, consents=agreed))
     yield one
     one.close()
 

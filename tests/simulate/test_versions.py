@@ -139,14 +139,13 @@ def test_a_rollout_to_a_slower_version_is_met_as_it_goes() -> None:
 
 
 def test_a_canary_that_fails_is_out_within_a_minute_and_asks_for_no_replicas() -> None:
-    """Two of eight are more than may be out of any: one was taken out at a time, nearly all requests went to the other,
-    which failed them at once, and a replica was added."""
+    """Two of eight are more than may be out of any, so none was: nearly all requests went to them and failed at once."""
     blind, aware = canary(False, kind="errors"), canary(True, kind="errors")
 
     assert blind.share("failed", 75.0) > 0.8
     assert aware.share("failed", 75.0) < 0.4  # probes: the router sends what fails at once far more than its weight
     assert out_after(aware) <= 60.0
-    assert max(tick.replicas for tick in blind.ticks) == 7.0
+    assert not any(tick.out for tick in blind.ticks)
     assert max(tick.replicas for tick in aware.ticks) == 6.0
     said = next(tick.summary for tick in aware.ticks if tick.out)
     assert "version v2 of chat is worse: " in said
