@@ -139,7 +139,7 @@ def test_a_rollout_to_a_slower_version_is_met_as_it_goes() -> None:
 
 
 def test_a_canary_that_fails_is_out_within_a_minute_and_asks_for_no_replicas() -> None:
-    """Two of eight are more than may be out of any, so none was: nearly all requests went to them and failed at once."""
+    """Two of eight are more than may be out of any: none was, nearly all requests went to them, and failed at once."""
     blind, aware = canary(False, kind="errors"), canary(True, kind="errors")
 
     assert blind.share("failed", 75.0) > 0.8
