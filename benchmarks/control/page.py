@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from benchmarks.control import contenders
 from benchmarks.control.cases import Case
@@ -143,6 +144,8 @@ def _scenario(result: Result, plot: str) -> Iterator[str]:
     for name in result.runs:
         yield _row(result, name, events)
     yield from _notes(result, events)
+    for event in events if rivals(result) and case.tenants else ():
+        yield from _by_tenant(result, event)
     if plot:
         yield f"\n![{case.title}: load, replicas and attainment over time]({plot}-time.svg)\n"
         yield f"\n![{case.title}: GPU-hours over critical requests missed]({plot}-cost.svg)\n"
@@ -202,6 +205,18 @@ def _notes(result: Result, events: Sequence[str]) -> Iterator[str]:
         told.append(f"Hit rate {hit:.0%}.")
     if told:
         yield "\n" + " ".join(told) + "\n"
+
+
+def _by_tenant(result: Result, event: str) -> Iterator[str]:
+    """Whose requests those are that are attained: who sends most is most of any share of all."""
+    names = list(result.case.tenants)
+    yield f"\nAttained inside {event}, by tenant, %. Without caps the gate's fair queue divides what waits, and sheds "
+    yield "what may be shed, whoever sends it. With them each has its own, and who floods is most of what is refused.\n\n"
+    yield f"| contender | {' | '.join(names)} |\n|{' --- |' * (len(names) + 1)}\n"
+    for name, found in result.runs.items():
+        inside_ = [one.tenants_in.get(event, {}) for one in found if one is not None]
+        told = [[some[who].attained for some in inside_ if who in some] for who in names]
+        yield f"| {contender(name)} | {' | '.join(share(fmean(some) if some else None) for some in told)} |\n"
 
 
 def _axes(results: Mapping[str, Result], varied: Sequence[Result]) -> Iterator[str]:
