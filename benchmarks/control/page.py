@@ -211,7 +211,7 @@ def _by_tenant(result: Result, event: str) -> Iterator[str]:
     """Whose requests those are that are attained: who sends most is most of any share of all."""
     names = list(result.case.tenants)
     yield f"\nAttained inside {event}, by tenant, %. Without caps the gate's fair queue divides what waits, and sheds "
-    yield "what may be shed, whoever sends it. With them each has its own, and who floods is most of what is refused.\n\n"
+    yield "what may be shed, whoever sends it. With them each has its own; who floods is most of what is refused.\n\n"
     yield f"| contender | {' | '.join(names)} |\n|{' --- |' * (len(names) + 1)}\n"
     for name, found in result.runs.items():
         inside_ = [one.tenants_in.get(event, {}) for one in found if one is not None]
