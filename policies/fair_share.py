@@ -48,7 +48,18 @@ from controller.core.slo import Objective
 from controller.core.tenancy import TenantRules
 from controller.core.why import Why
 from policies.flood import floods
-from policies.shield import NOBODY, broken, counted_on, floor_of, part_of, sheddable, shielded, weight_of
+from policies.shield import (
+    NOBODY,
+    aside,
+    broken,
+    counted_on,
+    floor_of,
+    part_of,
+    promised,
+    sheddable,
+    shielded,
+    weight_of,
+)
 from policies.trim import Aimd, Trim, lateness
 from policies.use import UNSEEN, Use
 from policies.water import Water, divided
@@ -136,6 +147,13 @@ class FairShare:
             ge=0,
             le=1,
         )
+        aside: float = param(
+            "what is kept free for the swings of tenants that ask for no more than they may count on, while others are "
+            "cut, in standard deviations of what those have in flight",
+            1.0,
+            ge=0,
+            le=5,
+        )
         flood: float = param(
             "demand over what is usual, in multiples of the others', from which a tenant is cut before a downgrade "
             "further down the ladder is asked; half way there it begins",
@@ -198,7 +216,7 @@ class FairShare:
         state = state._replace(trim=trim.level, cut_at=trim.cut_at, press=trim.press)
         case = self._case(
             view, brief, demands, unit, carried, late=late is None or late > 1, state=state, owed=owed,
-            shielding=bool(behind), doubted=doubted,
+            behind=behind, doubted=doubted,
         )  # fmt: skip
         made = [
             self._one(view, target, owner, case, state)
@@ -211,7 +229,7 @@ class FairShare:
 
     def _case(
         self, view: View, brief: Brief, demands: Mapping[str, float], unit: float, carried: float, *, late: bool,
-        state: "FairShare.State", owed: Mapping[str, float], shielding: bool, doubted: Set[str],
+        state: "FairShare.State", owed: Mapping[str, float], behind: Sequence[str], doubted: Set[str],
     ) -> _Case:  # fmt: skip
         total = _number(brief.balance.demand)
         supply = self.config.utilisation * carried * unit
@@ -228,10 +246,13 @@ class FairShare:
                 for name in demands
             }
             firm = 1.0 - (sheddable(view, brief) if self._gated(view) else 0.0)
-            over = 1.0 + self.config.over if firm < 1.0 and not shielding else 1.0
+            over = 1.0 + self.config.over if firm < 1.0 and not behind else 1.0
             flows = {name: max(firm * d, min(d, owed[name])) for name, d in demands.items()}
-            trims, still = (state.trim, state.press if shielding else 1.0), dict(flows)
+            trims, still = (state.trim, state.press if behind else 1.0), dict(flows)
             fits, below = asked - brief.left * unit, (_number(brief.below) or 0.0) * unit
+            spare = min(fits, supply) - promised(view, demands)
+            kept = aside(view, demands, owed, behind, spare, self.config.aside)
+            fits, room = fits - kept, supply - kept
             if below > 0:
                 # All that is left, and no less for a gate or a model that says more is carried: the rest would go
                 # elsewhere before it comes to the gate.
@@ -242,7 +263,7 @@ class FairShare:
                     rules = view.tenants.get(name, NOBODY)
                     fair = strict.fair(rules, d, floors[name])
                     still[name] = min(flows[name], d - flooding[name] * max(0.0, d - fair))
-            most, whole = (supply + below) * over, (fits + below) * over
+            most, whole = (room + below) * over, (fits + below) * over
             water = divided(view, flows, still, floors, most, other * firm, whole, trims)
         now = max((total or 0.0) * unit, asked)
         coming = min(max(now, (_number(brief.balance.ahead) or 0.0) * unit), max(now, supply))

@@ -11,6 +11,13 @@ guarantee covers asks for a part of the supply only as far as it may not be shed
     d' = max( (1 - sheddable share of all demand) · d, min( d, what it may count on ) )
 
 How the sheddable share is divided among tenants is not told; it counts as the same for all.
+
+Demand is a mean over a window. Requests come by chance, so what the shielded have in flight swings by its root, and a
+pool that others fill to the brim refuses them in their busier moments. So the others leave that free:
+
+    aside = deviations · √( demand of the shielded · n* ) / n*      replica-equivalents;  n* = Estimate.unit_sequences
+
+no more than they may still count on, and nothing of what others were promised.
 """
 
 import math
@@ -66,6 +73,25 @@ def sheddable(view: View, brief: Brief) -> float:
 def shielded(demands: Mapping[str, float], owed: Mapping[str, float]) -> tuple[str, ...]:
     """Those that ask for something, and for no more than they may count on."""
     return tuple(name for name, demand in demands.items() if 0.0 < demand <= owed[name])
+
+
+def aside(
+    view: View, demands: Mapping[str, float], owed: Mapping[str, float], names: Sequence[str], spare: float,
+    deviations: float,
+) -> float:  # fmt: skip
+    """What is kept free for the swings of those `names` that are shielded, tokens/s; `spare` is what is there beyond
+    promises. Nothing while nobody knows how many requests a replica holds."""
+    unit, holds = view.estimate.unit_tokens, view.estimate.unit_sequences
+    if not names or not unit or holds is None or not 0.0 < holds < math.inf:
+        return 0.0
+    asked = math.fsum(demands[name] for name in names)
+    rest = math.fsum(owed[name] - demands[name] for name in names)
+    return max(0.0, min(deviations * unit * math.sqrt(asked / unit / holds), rest, spare))
+
+
+def promised(view: View, demands: Mapping[str, float]) -> float:
+    """What is asked for of what was promised, tokens/s."""
+    return math.fsum(min(d, view.tenants.get(name, NOBODY).guarantee) for name, d in demands.items())
 
 
 def broken(pool: PoolReadings, names: Sequence[str]) -> bool | None:

@@ -120,6 +120,81 @@ def test_guarantees_that_cannot_all_be_kept_are_not_cut_for_who_asks_for_less() 
     assert caps == {"greedy": 2500.0, "small": 2000.0}
 
 
+HOLDS = 25.0  # requests of one replica
+
+
+def holding(made: tuple[View, Brief], holds: float | None = HOLDS) -> tuple[View, Brief]:
+    """The same where it is known how many requests a replica holds."""
+    view, brief = made
+    return replace(view, estimate=replace(view.estimate, unit_sequences=holds)), brief
+
+
+def test_a_flood_does_not_fill_what_its_victims_need_in_their_busier_moments() -> None:
+    """It was let in up to the brim, and the gate shed the victims' batch work whenever those had a few more requests
+    than on the mean: a point of all that they sent."""
+    caps = values(*holding(flood()))
+
+    assert caps["flooder"] == pytest.approx(3000.0 - 1000.0 / math.sqrt(HOLDS), abs=1.0)
+    assert caps["victim"] >= 2000.0
+
+
+def test_room_for_the_swings_of_many_is_that_of_all_together() -> None:
+    """Their swings even out: twenty small tenants need no more than one that is as large as all of them."""
+    small = {f"small-{n}": TenantRules(guarantee=100.0) for n in range(20)}
+    flows = {**dict.fromkeys(small, 0.05), "flooder": 9.0}
+    rules = {**small, "flooder": TenantRules(guarantee=500.0)}
+
+    caps = values(*holding(case(flows, 4.0 / 0.95, rules=rules)))
+    assert caps["flooder"] == pytest.approx(3000.0 - 1000.0 / math.sqrt(HOLDS), abs=1.0)
+
+
+def test_room_for_swings_is_no_more_than_what_is_still_promised() -> None:
+    rules = {**PROMISED, "victim": TenantRules(guarantee=1010.0)}
+    caps = values(*holding(case({"victim": 1.0, "flooder": 9.0}, 4.0 / 0.95, rules=rules)))
+
+    assert caps["flooder"] == pytest.approx(2990.0, abs=1.0)
+
+
+def test_room_for_swings_breaks_nobody_elses_promise() -> None:
+    """The flooder asks for what it was promised, too: that comes first."""
+    rules = {"victim": TenantRules(guarantee=2000.0), "flooder": TenantRules(guarantee=2950.0)}
+    caps = values(*holding(case({"victim": 1.0, "flooder": 9.0}, 4.0 / 0.95, rules=rules)))
+
+    assert caps["flooder"] == 2950.0
+
+
+@pytest.mark.parametrize("holds", [None, 0.0, math.nan, math.inf])
+def test_no_room_is_kept_while_nobody_knows_what_a_replica_holds(holds: float | None) -> None:
+    assert values(*holding(flood(), holds))["flooder"] == 3000.0
+
+
+def test_a_crowd_in_which_nobody_is_within_its_promise_keeps_nothing_free() -> None:
+    rules = {name: TenantRules(guarantee=100.0) for name in ("a", "b")}
+    assert values(*holding(case({"a": 9.0, "b": 9.0}, 4.0 / 0.95, rules=rules))) == {"a": 2000.0, "b": 2000.0}
+
+
+def test_room_for_swings_is_the_users() -> None:
+    none = FairShare(FairShare.Config(aside=0.0))
+    assert values(*holding(flood()), law=none)["flooder"] == 3000.0
+
+
+@settings(max_examples=200)
+@given(many, st.floats(0.1, 100.0), st.floats(0.0, 100.0), tenants, st.floats(1.0, 500.0), st.floats(0.0, 5.0))
+def test_room_for_swings_is_all_that_caps_relieve_beyond_what_is_left(
+    flows: dict[str, float], carried: float, left: float, rules: dict[str, TenantRules], holds: float, aside: float
+) -> None:
+    law = FairShare(FairShare.Config(aside=aside))
+    caps = dict.fromkeys(flows, NO_LIMIT)
+    view, brief = holding(case(flows, carried, caps=caps, left=left, rules=rules), holds)
+    made = values(view, brief, law=law)
+    plain = values(*case(flows, carried, caps=caps, left=left, rules=rules), law=law)
+
+    most = aside * math.sqrt(math.fsum(flows.values()) / holds)
+    assert capped(made, view.estimate, brief.balance) <= left + most + len(flows) / UNIT
+    for name, demand in flows.items():  # and nobody pays with what was promised
+        assert made[name] >= min(plain[name], demand * UNIT, rules.get(name, TenantRules()).guarantee) - 1.0
+
+
 @settings(max_examples=200)
 @given(many, st.floats(0.1, 100.0), st.floats(0.0, 100.0), tenants, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_classes_never_make_caps_relieve_more_than_is_left(
