@@ -12,17 +12,17 @@ is not told apart agrees to nothing. Where only prompts of some sizes may go, `f
 nobody's consent no receiver gets anything.
 
 Receiving pools are filled in the order of what this pool's work costs there (``Balance.exchange``), the cheapest first,
-each up to its room, and given back in the reverse order. Room is what is still free there; what was sent in the last
-`settle` is not in its readings yet and is taken off. Need is absolute and falls as capacity serves, so the share comes
-back by itself; margin and hold keep it from flapping at the edge. While the error budget burns, `on_burn` is sent at
-least; that may be more than is left. The same law shifts requests to another pool or region of the same model, where
-the exchange is 1.
+each up to its room, and given back in the reverse order. Room is what is still free there, and `over` more where a gate
+there refuses by class (``controller.core.beyond``); what was sent in the last `settle` is not in its readings yet and
+is taken off. Need is absolute and falls as capacity serves, so the share comes back by itself; margin and hold keep it
+from flapping at the edge. While the error budget burns, `on_burn` is sent at least; that may be more than is left. The
+same law shifts requests to another pool or region of the same model, where the exchange is 1.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
@@ -73,6 +73,19 @@ class Downgrade:
         settle: float = param(
             "time until what was sent shows in the readings of its receiver", 60.0, unit=Unit.DURATION, ge=0
         )
+        over: float = param(
+            "what is sent to a receiver beyond its room while its gate has something to refuse first, as a share of "
+            "what it carries",
+            0.3,
+            unit=Unit.RATIO,
+            ge=0,
+            le=1,
+        )
+        gate: Literal["auto", "always", "never"] = param(
+            "when a gate before a receiver refuses its sheddable classes by itself; auto: where that pool has an "
+            "admission lever that acts",
+            "auto",
+        )
         on_burn: float = param(
             "least share while the error budget burns too fast; 0 is off", 0.0, unit=Unit.RATIO, ge=0, le=1
         )
@@ -94,6 +107,11 @@ class Downgrade:
 
     def initial(self) -> "Downgrade.State":
         return self.State()
+
+    def beyond(self, acting: Collection[Lever]) -> float:
+        """What is sent beyond the room of a receiver of which these levers act, as a share of what it carries."""
+        gated = self.config.gate == "always" or (self.config.gate == "auto" and Lever.ADMISSION in acting)
+        return self.config.over if gated else 0.0
 
     def propose(
         self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Downgrade.State"

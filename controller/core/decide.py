@@ -12,6 +12,7 @@ from typing import Any
 
 from controller.core import drain, guards, hindsight, joint, own, relief
 from controller.core.below import after, rest, sendable
+from controller.core.beyond import beyond
 from controller.core.case import Case
 from controller.core.drain import Drain
 from controller.core.fleet import RELIEVING, FleetHold, budgets, hold_releases, share
@@ -76,7 +77,7 @@ class _Turn:
         self._policy_states, self._guard_states = dict(state.policies), dict(state.guards)
         self._hindsight: dict[str, Hindsight] = {}
         self._own: dict[str, Own] = {}
-        self._known = relief.Known(snapshot, estimates)
+        self._known = relief.Known(snapshot, estimates, beyond(rules, policies))
         self._members = _members(snapshot, rules)
         self._made: dict[str, dict[Lever, dict[Target, Decision]]] = {}
         self._levers: dict[tuple[str, Lever], LeverRules] = {}

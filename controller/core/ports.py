@@ -187,7 +187,9 @@ class Policy(Protocol[S]):
     Class attributes: ``Config``, ``State``, ``levers`` (the levers it can drive), and ``reads`` (the signals it
     looks at beside those that its parameters, the objectives and the guards name; without it everything is fetched).
     `absolute = True` where what it asks is the whole need and no step from the current value; without it, what is on
-    its way in its pool may be its own, and a downgrade is not counted on for more than it sends.
+    its way in its pool may be its own, and a downgrade is not counted on for more than it sends. A law of downgrades
+    may have `beyond(acting)`: what it sends beyond the room of a pool of which these levers act, as a share of what
+    that carries (``controller.core.beyond``).
     """
 
     def initial(self) -> S: ...

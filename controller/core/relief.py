@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from controller.core.beyond import NOTHING, Beyond
 from controller.core.model import Decision, Lever, Snapshot, Target
 from controller.core.movable import UNREAD
 from controller.core.ports import Balance, Estimate
@@ -190,8 +191,11 @@ class Known:
     """What is known of all pools while one tick is decided, pool by pool: their estimates and what they have left, so
     that who sends work elsewhere sees how much fits there, and who receives it has it in its demand."""
 
-    def __init__(self, snapshot: Snapshot, estimates: Mapping[str, Estimate]) -> None:
-        self._estimates, self._out = estimates, held_out(snapshot)
+    def __init__(
+        self, snapshot: Snapshot, estimates: Mapping[str, Estimate],
+        beyond: Mapping[tuple[str, str], Beyond] = NOTHING,
+    ) -> None:  # fmt: skip
+        self._estimates, self._out, self._beyond = estimates, held_out(snapshot), beyond
         self._charged: dict[str, float] = {}
 
     def held_out(self, pool: str) -> int:
@@ -217,7 +221,10 @@ class Known:
                 serving = max(0.0, there.evidence.get("serving", 0.0) - self.held_out(name))
                 if there.unproven and there.unit_rate:  # a fresh version gets no more than its replicas have shown
                     serving *= min(1.0, there.evidence.get("proven_rate", 0.0) / there.unit_rate)
-                room[name] = max(0.0, usable(serving, there) - (there.demand or 0.0) - self.charged(name))
+                carried = usable(serving, there)
+                if (more := self._beyond.get((pool.pool, name))) is not None:
+                    carried += more.of(carried, there)
+                room[name] = max(0.0, carried - (there.demand or 0.0) - self.charged(name))
                 exchange[name] = estimate.unit_rate / there.unit_rate if there.unit_rate else 1.0
         return room, exchange
 
