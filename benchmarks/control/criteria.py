@@ -43,12 +43,13 @@ Results = Mapping[str, Result]
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One criterion: its place in the issue, what is asked for, what was measured, and whether that is enough; None
-    when it was not measured."""
+    when it was not measured. `grounds` are the names of texts that say why it is not met."""
 
     place: str
     asked: str
     measured: str
     met: bool | None
+    grounds: tuple[str, ...] = ()
 
 
 def verdicts(results: Results) -> list[Verdict]:
@@ -83,13 +84,14 @@ def _cheaper(results: Results) -> Iterator[Verdict]:
         saved = mean([1 - a.gpu_hours / b.gpu_hours for a, b in pairs if a is not None and b is not None])
         if saved is not None:
             text = f"{percent(saved)} fewer than {alike[0]}"
-            yield Verdict("1", asked, text, saved.value >= 0.05 and saved.low > 0)
+            yield Verdict("1", asked, text, saved.value >= 0.05 and saved.low > 0, (f"saving:{name}",))
     others = [one for name, one in results.items() if name not in KEY and rivals(one)]
-    better = [(one.case.title, names) for one in others if (names := dominating(one))]
-    told = "; ".join(f"{title}: {', '.join(names)}" for title, names in better)
+    better = [(one.case, names) for one in others if (names := dominating(one))]
+    told = "; ".join(f"{case.title}: {', '.join(names)}" for case, names in better)
     yield Verdict(
         "1", "elsewhere no peer has both higher attainment and fewer GPU-hours",
         (told or f"none in {len(others)} scenarios") if others else "was not run", not better if others else None,
+        tuple(f"elsewhere:{case.name}" for case, _ in better),
     )  # fmt: skip
 
 
@@ -109,7 +111,7 @@ def _least(results: Results, name: str, what: str, get: Get, asked: float) -> Ve
     found = None if result is None else average(runs(result), get)
     if found is None:
         return Verdict("2", text, "was not run", None)
-    return Verdict("2", text, f"{found:.2%}", found >= asked)
+    return Verdict("2", text, f"{found:.2%}", found >= asked, (f"attained:{name}",))
 
 
 def _most(results: Results, name: str, bound: str, asked: float) -> Verdict:
@@ -121,7 +123,7 @@ def _most(results: Results, name: str, bound: str, asked: float) -> Verdict:
     over = ratio(result, bound)
     if over is None:
         return Verdict("2", text, f"{words} of equal attainment was not found: none attains as much", bound == STATIC)
-    return Verdict("2", text, times(over), over.value <= asked)
+    return Verdict("2", text, times(over), over.value <= asked, (f"{bound}:{name}",))
 
 
 def _bounds(results: Results) -> Iterator[Verdict]:
@@ -144,7 +146,7 @@ def _shed(results: Results, name: str) -> Verdict:
     floor = average(runs(result), lambda one: one.floor)
     if shed is None or floor is None:
         return Verdict("2", text, "was not run", None)
-    return Verdict("2", text, f"{shed:.1%} of {floor:.1%}", shed <= 1.3 * floor)
+    return Verdict("2", text, f"{shed:.1%} of {floor:.1%}", shed <= 1.3 * floor, ("shed",))
 
 
 # --- 3 ---------------------------------------------------------------------------------------------------------------
@@ -188,7 +190,8 @@ def _cold(results: Results) -> Verdict:
     if found.met is None or None in floors:
         return found
     told = " to ".join(f"{floor:.1%}" for floor in floors if floor is not None)
-    return replace(found, measured=f"{found.measured}; what must be shed whatever is done rises from {told}")
+    measured = f"{found.measured}; what must be shed whatever is done rises from {told}"
+    return replace(found, measured=measured, grounds=("cold",))
 
 
 def _costs(asked: str, costs: Mapping[str, float | None], most: float) -> Verdict:
@@ -216,7 +219,7 @@ def _flood(results: Results) -> Iterator[Verdict]:
     victims = [name for name in promised if name != "flooder"]
     losses = {name: _tenant(calm, name) - _tenant(result, name) for name in victims}
     worst = max(losses, key=lambda name: losses[name])
-    yield Verdict("4", asked[0], f"{points(losses[worst])} ({worst})", losses[worst] <= 0.01)
+    yield Verdict("4", asked[0], f"{points(losses[worst])} ({worst})", losses[worst] <= 0.01, ("victims",))
     flood = [one.tenants_in["flood"]["flooder"] for one in runs(result)]
     given = sum(one.offered - one.shed for one in flood) * (PROMPT + ANSWER) / (len(flood) * 600.0)
     text = f"{given:,.0f} of {promised['flooder']:,.0f} tokens/s"
@@ -366,7 +369,7 @@ def _subsets(results: Results) -> Iterator[Verdict]:
         return
     (more, less), cost = max(steps.items(), key=lambda item: item[1])
     text = f"{points(cost)} at most, {', '.join(sorted(more - less))} to {', '.join(sorted(less))}"
-    yield Verdict("7", asked[1], text, cost <= 0.005)
+    yield Verdict("7", asked[1], text, cost <= 0.005, ("adding",))
 
 
 def _trials(outcomes: Sequence[Outcome]) -> tuple[float, float]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from benchmarks.control import contenders
-from benchmarks.control.cases import Case
+from benchmarks.control.cases import Case, cases
 from benchmarks.control.criteria import Verdict, verdicts
+from benchmarks.control.grounds import GROUNDS, LOOKED, NOBODY
 from benchmarks.control.measures import (
     average,
     critical,
@@ -126,6 +127,28 @@ def _verdicts(found: Sequence[Verdict]) -> Iterator[str]:
     for one in found:
         mark = "not measured" if one.met is None else "met" if one.met else "**not met**"
         yield f"| {one.place} | {one.asked} | {one.measured} | {mark} |\n"
+    yield from _grounds([one for one in found if one.met is False])
+
+
+def _grounds(missed: Sequence[Verdict]) -> Iterator[str]:
+    """Why each that is not met is not; those that have the same ground share a line."""
+    if not missed:
+        return
+    yield f"\n### Why\n\nWhat was found by looking into runs on training seeds, {LOOKED}:\n\n"
+    whose: dict[str, list[str]] = {}
+    for one in missed:
+        for name in one.grounds or ("",):
+            whose.setdefault(name, []).append(_title(one, name))
+    for name, titles in whose.items():
+        yield f"* **{'; '.join(titles)}.** {GROUNDS.get(name, NOBODY)}\n"
+
+
+def _title(one: Verdict, ground: str) -> str:
+    """The criterion in a few words: of those that many scenarios share, the scenario."""
+    part = ground.partition(":")
+    if part[0] == "elsewhere":
+        return next(case.title for case in cases() if case.name == part[2])
+    return f"{one.place}, {one.asked}"
 
 
 def _peers() -> Iterator[str]:

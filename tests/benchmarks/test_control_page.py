@@ -10,6 +10,7 @@ import pytest
 from benchmarks.control import page, plots
 from benchmarks.control.cases import BOUNDED, FULL, Case, cases, chosen, tiny
 from benchmarks.control.criteria import verdicts
+from benchmarks.control.grounds import GROUNDS, NOBODY
 from benchmarks.control.measures import dominating, equals
 from benchmarks.control.planner import Result
 from benchmarks.control.task import Counted, Outcome
@@ -232,6 +233,27 @@ def test_the_page_is_made_of_the_results_and_says_what_is_missing() -> None:
     other = page.text(bench(diurnal(outcome(0.9, hours=19.0), outcome(0.99, hours=10.0), None)))
     assert "| **Governor** | 90.00 | 90.00 | 19.06 |" in other
     assert "**not met**" in other
+
+
+def test_bad_news_without_a_reason_or_a_reason_for_what_is_met() -> None:
+    def crowd(name: str, hours: float) -> Result:
+        there = {name: within(0.9)}
+        governor, hpa = outcome(0.99, 0.98, hours, events=there), outcome(0.995, 0.985, 9.0, events=there)
+        return made(name, {"governor": same(governor), "hpa": same(hpa)})
+
+    text = page.text(bench(crowd("step", 10.0), crowd("ramp", 10.0)))
+    assert f"* **Step.** {GROUNDS['elsewhere:step']}\n" in text
+    assert f"* **Ramp.** {NOBODY}\n" in text
+    assert GROUNDS["saving:azure"] not in text
+    assert "### Why" not in page.text(bench(crowd("step", 8.0)))
+
+
+def test_a_reason_for_a_scenario_that_is_no_more_is_never_said() -> None:
+    names = {case.name for case in cases()}
+    for ground in GROUNDS:
+        kind, _, case = ground.partition(":")
+        assert case in names | {""}, ground
+        assert kind in {"saving", "attained", "elsewhere", "static", "oracle", "shed", "cold", "victims", "adding"}
 
 
 def test_a_table_whose_rows_have_another_number_of_cells_is_no_table() -> None:
