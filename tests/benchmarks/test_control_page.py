@@ -256,6 +256,23 @@ def test_a_reason_for_a_scenario_that_is_no_more_is_never_said() -> None:
         assert kind in {"saving", "attained", "elsewhere", "static", "oracle", "shed", "cold", "victims", "adding"}
 
 
+def test_victims_vanish_in_the_sum_of_whoever_floods() -> None:
+    def one(victims: int) -> Outcome:
+        there = {name: counted(victims) for name in ("acme", "birch", "cedar")}
+        flooder = Counted(9000, 8000, 0, 0, {"rejected": 1000})
+        return outcome(events={"flood": within(0.9)}, tenants_in={"flood": {**there, "flooder": flooder}})
+
+    runs = {"governor": same(one(990)), "hpa": [one(600), one(660), None, None, None]}
+    text = page.text(bench(made("flood", runs)))
+    names = list(made("flood", runs).case.tenants)
+    cells = {"governor": ["99.00"] * 4, "hpa": ["63.00"] * 4}
+    for some in cells.values():
+        some[names.index("flooder")] = "88.89"
+    assert f"| contender | {' | '.join(names)} |" in text
+    assert f"| Governor | {' | '.join(cells['governor'])} |" in text
+    assert f"| hpa | {' | '.join(cells['hpa'])} |" in text  # of the seeds with which it attained as much
+
+
 def test_a_table_whose_rows_have_another_number_of_cells_is_no_table() -> None:
     result = diurnal(outcome(0.99, hours=9.0), outcome(0.99, hours=10.0), None)
     flash = made("flash-3", {"governor": same(outcome(events={"flash": within(0.9)}, floor=0.1)),
