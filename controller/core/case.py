@@ -40,7 +40,7 @@ class Common:
     gain: float = 1.0
     out: int = 0
 
-    @cached_property
+    @property
     def stable_since(self) -> float:
         """Since when wishes count for stabilising, unix seconds. A lever that swings by itself looks back further."""
         return self.tick.at - self.rules.stabilise / self.gain - 1e-6

@@ -8,6 +8,8 @@ gets a decision every tick, also when nothing changes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from controller.core import drain, guards, hindsight, joint, own, relief
@@ -29,6 +31,8 @@ from controller.core.why import Why
 from controller.core.worse import Worse
 from controller.core.wrong import wrong
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and each rung asks for these.
+_REPLICAS, _WEIGHT, _CAP, _DOWNGRADE = Lever.REPLICAS, Lever.WEIGHT, Lever.TENANT_CAP, Lever.DOWNGRADE
 FORGET = 900.0  # seconds after which the memory of a member that is gone is dropped
 LATE, UNPLACED = 1.5, 0.5  # times the usual cold start, after which capacity is late (with no node yet: sooner)
 _UNLEARNED, _UNSEEN = Estimate(), Hindsight()
@@ -97,23 +101,24 @@ class _Turn:
         here = relief.Here()
         for lever in pool.levers:
             targets = self._members.get((pool.pool, lever.lever)) or pool.of_lever(lever.lever)
-            out = self._out(pool) if lever.lever is Lever.REPLICAS else 0
-            held = self._before.drains.get(pool.pool) if lever.lever is Lever.WEIGHT else None
+            out = self._out(pool) if lever.lever is _REPLICAS else 0
+            held = self._before.drains.get(pool.pool) if lever.lever is _WEIGHT else None
             # A share is one of what comes to it: who is capped is not there to be sent.
-            there = here.of(balance) if lever.lever is Lever.DOWNGRADE else balance
+            there = here.of(balance) if lever.lever is _DOWNGRADE else balance
             rung = Rung(pool, lever, targets, snapshot, estimate, there, seen, self._ledger_ok, out, held)
-            further = lever.lever is Lever.TENANT_CAP and left > 0
+            further = lever.lever is _CAP and left > 0
             below = self._below(pool, estimate, balance, here, seen) if further else 0.0
             made = self._step(rung, left, wanted, below)
             net = 0.0
             if lever.lever in RELIEVING:
                 values = {t.member: value for t, d in made.items() if (value := stands(d)) is not None}
+                whole = here.whole
                 net = relief.given(lever, values, pool, estimate, balance, here)
-                self._note_release(pool, lever, made, values, estimate, balance)
-            if seen.effect.counts(lever.lever, now):
+                self._note_release(pool, lever, made, values, estimate, balance, net if whole else None)
+            if left > 0 and seen.effect.counts(lever.lever, now):
                 taken.append((lever.lever, min(left, net)))
                 left = rest(left, net, lever, estimate)
-            if lever.lever is Lever.DOWNGRADE:
+            if lever.lever is _DOWNGRADE:
                 self._known.charge(pool, {t.member: d for t, d in made.items() if moves(d)}, there)
         until = now + estimate.horizon if balance.arriving > 0 else None
         self._short.append(Shortage(pool.pool, wanted, tuple(taken), until))
@@ -122,7 +127,7 @@ class _Turn:
         self, pool: PoolRules, estimate: Estimate, balance: Balance, here: relief.Here, seen: Hindsight
     ) -> float:  # fmt: skip
         """What a downgrade further down than the caps can take, as far as something comes of it."""
-        rung = after(pool, Lever.TENANT_CAP, Lever.DOWNGRADE)
+        rung = after(pool, _CAP, _DOWNGRADE)
         if rung is None or not seen.effect.counts(rung.lever, self._snapshot.tick.at):
             return 0.0
         follows = getattr(self._policies.get(f"{pool.pool}/{rung.lever}"), "absolute", False)
@@ -130,14 +135,15 @@ class _Turn:
 
     def _note_release(
         self, pool: PoolRules, lever: LeverRules, made: Mapping[Target, Decision], values: Mapping[str, float],
-        estimate: Estimate, balance: Balance,
+        estimate: Estimate, balance: Balance, gives: float | None,
     ) -> None:  # fmt: skip
-        """How much more work a lever lets in after this tick than before it."""
+        """How much more work a lever lets in after this tick than before it. What it `gives` with the values after it
+        is known where nothing was taken of the pool before."""
         back, _ = self._released.get(pool.pool, (0.0, 0.0))
         if any(d.final != d.current and d.changed and moves(d) for d in made.values()):
             was = {t.member: d.current for t, d in made.items() if d.current is not None}
             back += relief.given(lever, was, pool, estimate, balance)
-            back -= relief.given(lever, values, pool, estimate, balance)
+            back -= relief.given(lever, values, pool, estimate, balance) if gives is None else gives
         self._released[pool.pool] = (back, balance.carried)
 
     def _step(self, rung: Rung, left: float, short: float, below: float) -> dict[Target, Decision]:
@@ -157,8 +163,8 @@ class _Turn:
     def _staying(self, pool: str, seen: int) -> float | None:
         """How many replicas there will be where a rung above, or who owns them, takes some away; those of other
         workloads that are seen beside them stay."""
-        target = Target(pool, Lever.REPLICAS)
-        decided, accepted = self._above(pool, Lever.REPLICAS).get(target), self._accepted(target)
+        target = Target(pool, _REPLICAS)
+        decided, accepted = self._above(pool, _REPLICAS).get(target), self._accepted(target)
         before = self._before.own.get(pool)
         made = own.had(accepted, self._snapshot.tick.at, before) if accepted is not None else before
         if made is not None:
@@ -171,7 +177,7 @@ class _Turn:
 
     def _out(self, pool: PoolRules) -> int:
         """How many replicas a breaker holds out of rotation, those included that a rung above has just taken out."""
-        if not any(one.lever is Lever.BREAKER for one in pool.levers):
+        if not pool.has_breaker:
             return 0
         now = [value for d in self._above(pool.pool, Lever.BREAKER).values() if (value := stands(d)) is not None]
         return sum(value < relief.OUT for value in now) if now else self._known.held_out(pool.pool)
@@ -211,8 +217,9 @@ class _Turn:
             pool, estimate = rules.pool, self._estimates.get(rules.pool, _UNLEARNED)
             known = {one.version: one for one in (estimate.worse, *estimate.also_worse) if one is not None}
             readings = self._snapshot.pools.get(pool)
-            for made in self._above(pool, Lever.BREAKER).values() if readings is not None else ():
-                version = readings.versions.get(made.target.member, "") if readings is not None else ""
+            told_apart = readings.versions if readings is not None else {}
+            for made in self._above(pool, Lever.BREAKER).values() if told_apart else ():
+                version = told_apart.get(made.target.member, "")
                 if made.why is Why.WORSE_VERSION and version and version not in known:
                     known[version] = Worse(version, slow=made.evidence.get("slowness", 0.0))
             if known:
@@ -220,7 +227,7 @@ class _Turn:
         return told
 
     def _drained(
-        self, shared: Mapping[Target, Decision], known: Mapping[Target, float]
+        self, shared: dict[Target, Decision], known: Mapping[Target, float]
     ) -> tuple[dict[Target, Decision], dict[str, Drain]]:
         """Within the budgets, also with what a minimum adds: who pays is not asked twice. A fall that waits for its
         replicas makes no room; where a raise needs it, nobody is waited for."""
@@ -230,7 +237,7 @@ class _Turn:
             return wished, {}
         held, drains = drain.hold(wished, rules, snapshot, before)
         within = budgets(held, rules, known)
-        short = {t.pool for t, d in within.items() if t.lever is Lever.REPLICAS and d.final != held[t].final}
+        short = {t.pool for t, d in within.items() if t.lever is _REPLICAS and d.final != held[t].final}
         if short:
             hurried = {pool for one in rules.budgets if not short.isdisjoint(one.pools) for pool in one.pools}
             held, drains = drain.hold(wished, rules, snapshot, before, hurried)
@@ -257,6 +264,8 @@ def _other(
     shared: Mapping[Target, Decision], own: Mapping[Target, Decision]
 ) -> list[tuple[Target, Decision]]:  # fmt: skip
     """Decisions that are no longer those of their own pools. Both are of the same targets in the same order."""
+    if shared is own:
+        return []  # nearly always
     pairs = zip(shared.items(), own.values(), strict=True)
     return [(target, now) for (target, now), before in pairs if now is not before]
 
@@ -269,8 +278,8 @@ def _facts(
     named = {name for pair in rules.pairs for name in (pair.prefill, pair.decode)}
     named |= {name for group_ in rules.variants for name in group_.cost}
     of = {pool.pool: pool for pool in rules.pools if pool.pool in named}
-    owners = {name: snapshot.targets.get(Target(name, Lever.REPLICAS), UNREAD) for name in of}
-    lever = {name: pool.of(Target(name, Lever.REPLICAS)) for name, pool in of.items()}
+    owners = {name: snapshot.targets.get(Target(name, _REPLICAS), UNREAD) for name in of}
+    lever = {name: pool.of(Target(name, _REPLICAS)) for name, pool in of.items()}
     now = snapshot.tick.at
 
     def guarded(target: Target, wish: float) -> float:
@@ -285,7 +294,7 @@ def _facts(
         times = UNPLACED if one.phase in (Phase.REQUESTED, Phase.PENDING) else LATE
         return now - one.since > times * estimates.get(name, _UNLEARNED).horizon
 
-    told = {name: decided[t] for name in of if (t := Target(name, Lever.REPLICAS)) in decided}
+    told = {name: decided[t] for name in of if (t := Target(name, _REPLICAS)) in decided}
     return joint.Facts(
         serving={
             n: min(o.accepted or 0.0, o.accepted or 0.0 if o.ready is None else o.ready) for n, o in owners.items()
@@ -306,9 +315,9 @@ def _members(snapshot: Snapshot, rules: FleetRules) -> dict[tuple[str, Lever], t
     if not rules.replica_by_replica:
         return {}
     found: dict[tuple[str, Lever], list[Target]] = {}
-    for target in snapshot.targets:
-        if target.lever in PER_REPLICA:
-            found.setdefault((target.pool, target.lever), []).append(target)
+    for (pool, lever), targets in groupby(snapshot.targets, attrgetter("pool", "lever")):
+        if lever in PER_REPLICA:
+            found.setdefault((pool, lever), []).extend(targets)
     return {key: tuple(sorted(targets)) for key, targets in found.items()}
 
 

@@ -48,17 +48,17 @@ def update(
     offered = _offered(pool)
     told = state.cache_told or pool.get(Signal.KV_USAGE).usable is not None
     state = versions.learn(spec, pool, replicas, now, state, state.forecast, told=told)
-    if pool.tenants:
-        gone = now - before if before is not None else 0.0
-        state = state._replace(tenants=followed(pool.tenants, state.tenants, gone))
+    gone = now - before if before is not None else 0.0
+    tenants = followed(pool.tenants, state.tenants, gone) if pool.tenants else state.tenants
     profile = bent(spec.prior, state)
     served, shown, rates = _capacity(spec, profile, state, replicas, versions.serving(pool, out))
-    ahead, state = _ahead(spec, served, offered, _recent(pool), now, horizon, state)
+    ahead, memory = _ahead(spec, served, offered, _recent(pool), now, horizon, state)
+    state = state._replace(tenants=tenants, forecast=memory)
     made = _assemble(spec, pool, replicas, served, shown, offered, ahead, horizon, state, profile)
     if len(state.versions) > 1:
         made, state = _told_apart(made, pool, rates, now, spec, state)
     if spec.band is not None:
-        made, state = _by_size(made, spec.band, pool, profile, sent, now - before if before is not None else 0.0, state)
+        made, state = _by_size(made, spec.band, pool, profile, sent, gone, state)
     return made, state
 
 
@@ -95,23 +95,22 @@ def _told_apart(
 def _ahead(
     spec: EstimatorSpec, served: Capacity | None, offered: float | None, recent: float | None, now: float,
     horizon: float, state: EstimatorState,
-) -> tuple[ahead_of.Forecast | None, EstimatorState]:  # fmt: skip
+) -> tuple[ahead_of.Forecast | None, ahead_of.ForecastState]:  # fmt: skip
     """The forecast in replica-equivalents. What is forecast is work: requests times the replica-seconds that each is
     by the model, so that prompts that get longer are seen as well; and what is learned of the model's scale meanwhile
     is no trend of the load."""
     if offered is None or (state.shape is None and offered > 0):
-        return None, state
+        return None, state.forecast
     unit = 1.0
     if state.shape is not None:
         unit = capacity(spec.prior, state.shape, 1.0, spec.itl_target, None).rate
     late = None if recent is None else recent / unit
     ahead, memory = ahead_of.update(state.forecast, now, offered / unit, horizon, MARGIN_QUANTILE, late)
-    state = state._replace(forecast=memory)
     if served is None:
-        return None, state
+        return None, memory
     scale = unit / served.rate
     made = ahead._replace(value=ahead.value * scale, upper=ahead.upper * scale, now=ahead.now * scale)
-    return made, state
+    return made, memory
 
 
 def _kv_tokens(profile: Profile, shape: Shape, state: EstimatorState) -> dict[str, float]:
@@ -235,10 +234,10 @@ def _recent(pool: PoolReadings) -> float | None:
 
 def _serving(pool: PoolReadings, target: TargetState | None) -> float | None:
     """Replicas that serve: those whose scrapes we see, else what the owner says is ready."""
-    seen = sum(1 for scope in pool.replicas.values() if scope.get(Signal.QUEUE_DEPTH).value is not None
-               or scope.get(Signal.KV_USAGE).value is not None)  # fmt: skip
+    seen = [scope for scope in pool.replicas.values() if scope.get(Signal.QUEUE_DEPTH).value is not None
+            or scope.get(Signal.KV_USAGE).value is not None]  # fmt: skip
     if seen:
-        return float(seen)
+        return float(len(seen))
     ready: Reading = pool.get(Signal.READY_REPLICAS)
     if ready.value is not None:
         return ready.value

@@ -1,7 +1,9 @@
 """What pools share: budgets, and the guard against lowering the whole fleet on one wrong reading.
 
-Only what will really be sent counts as a move. A pool that merely observes stays where it is, whatever it would like;
-one whose target cannot be read is somewhere, and the shared limit must hold wherever that is.
+Where nothing is to be changed the decisions come back as they are, and nobody writes into those that were given: a copy
+of all decisions of a fleet is slow. Only what will really be sent counts as a move. A pool that merely observes stays
+where it is, whatever it would like; one whose target cannot be read is somewhere, and the shared limit must hold
+wherever that is.
 """
 
 import heapq
@@ -30,7 +32,7 @@ class FleetHold:
 
 
 def share(
-    decisions: Mapping[Target, Decision],
+    decisions: dict[Target, Decision],
     rules: FleetRules,
     known: Mapping[Target, float],
     now: float,
@@ -38,25 +40,24 @@ def share(
 ) -> tuple[dict[Target, Decision], FleetHold | None]:
     """Apply the group guards. `known` are positions that were read before, for targets that cannot be read now. Returns
     the decisions and the hold of the fleet guard (None = it does not hold)."""
-    out, held = _fleet_guard(dict(decisions), rules, now, held)
+    out, held = _fleet_guard(decisions, rules, now, held)
     return budgets(out, rules, known), held
 
 
 def budgets(
-    decisions: Mapping[Target, Decision], rules: FleetRules, known: Mapping[Target, float]
+    decisions: dict[Target, Decision], rules: FleetRules, known: Mapping[Target, float]
 ) -> dict[Target, Decision]:
     """The raises that all budgets have room for. Whatever takes back a fall or adds to a raise must come before this,
     for a fall that does not happen makes no room."""
-    out = dict(decisions)
     if not rules.budgets:
-        return out
+        return decisions
     weights = {p.pool: p.weight for p in rules.pools}
     limits = {t: p.of(t).limits for p in rules.pools for t in p.targets}
     known = {**{t: one.max for t, one in limits.items()}, **known}
     least = {t: one.min for t, one in limits.items()}
     for budget in sorted(rules.budgets, key=lambda b: b.name):
-        out = _budget(out, budget, weights, known, least)
-    return out
+        decisions = _budget(decisions, budget, weights, known, least)
+    return decisions
 
 
 def _budget(
@@ -130,7 +131,7 @@ def _fleet_guard(
 
 
 def hold_releases(
-    decisions: Mapping[Target, Decision], released: Mapping[str, tuple[float, float]], rules: FleetRules, now: float,
+    decisions: dict[Target, Decision], released: Mapping[str, tuple[float, float]], rules: FleetRules, now: float,
     held: FleetHold | None,
 ) -> tuple[dict[Target, Decision], FleetHold | None]:  # fmt: skip
     """The same for what caps, gates and downgrades give back: by pool, the replica-equivalents of work that one tick
@@ -139,7 +140,7 @@ def hold_releases(
     guard = rules.guard
     sizes = {pool: back for pool, (back, carried) in released.items() if back > guard.share * carried and back > 0}
     if len(sizes) < guard.min_pools or len(sizes) <= guard.share * len(released):
-        return dict(decisions), held if held is not None and now < held.until else None
+        return decisions, held if held is not None and now < held.until else None
     ranked = sorted(sizes.items(), key=lambda one: (one[1], one[0]))
     carried = math.fsum(have for _, have in released.values())
     free, held = _let(guard, ranked, len(released), carried, now, held)

@@ -47,7 +47,7 @@ def of_one_version(
 
 
 def keep_in(
-    decisions: Mapping[Target, Decision], rules: LeverRules, staying: float | None = None,
+    decisions: dict[Target, Decision], rules: LeverRules, staying: float | None = None,
     versions: Mapping[str, str] = NOBODY,
 ) -> dict[Target, Decision]:  # fmt: skip
     """The decisions on one lever of one pool, with no more members out than may be. Those that are out already count
@@ -55,12 +55,12 @@ def keep_in(
     where that is fewer than are seen: who leaves is known to nobody yet. `versions` is what each replica runs, where
     that is told."""
     if rules.lever not in PER_REPLICA or rules.mode is Mode.OFF:
-        return dict(decisions)
+        return decisions
     members = len(decisions) if staying is None else min(len(decisions), max(1, math.floor(staying)))
     room = most_out(members, rules.group)
     out = [d for d in decisions.values() if d.final is not None and d.final < OUT and d.why is not Why.LEAVES]
     if len(out) <= room:
-        return dict(decisions)
+        return decisions
     names, most = {t.member for t in decisions}, math.floor(rules.version_group * members + 1e-9)
     one = of_one_version([d.target.member for d in out], names, versions, most)
     if most and not versions:  # nobody tells them now: who was out is not let back for that
@@ -77,24 +77,24 @@ def keep_in(
     return {t: kept.get(t, d) for t, d in decisions.items()}
 
 
-def one_in(decisions: Mapping[Target, Decision], rules: LeverRules) -> dict[Target, Decision]:
+def one_in(decisions: dict[Target, Decision], rules: LeverRules) -> dict[Target, Decision]:
     """The decisions with one member in rotation at least, whatever a mode or a person says: a pool without any serves
     nobody. Weights may all be low, but not all nothing. Those that a person holds are left alone unless all of them are
     held at nothing."""
     if rules.lever not in PER_REPLICA or rules.mode is Mode.OFF:
-        return dict(decisions)
+        return decisions
     values = []
     for one in decisions.values():
         value = one.current if one.blocked else one.final
         if value is not None and value >= OUT:
-            return dict(decisions)  # nearly always the first
+            return decisions  # nearly always the first
         if value is not None:
             values.append(value)
     mine = [d for d in decisions.values() if d.final is not None and not d.blocked]
     free = [d for d in mine if d.why is not Why.PIN]
     least = OUT if free and rules.lever is Lever.BREAKER else _SOME
     if not mine or any(value >= least for value in values):
-        return dict(decisions)
+        return decisions
     best = _best(free or mine)[0]
     return {t: _raised(d, 1.0, "the last one in rotation") if d is best else d for t, d in decisions.items()}
 

@@ -13,10 +13,10 @@ Pairs = tuple[tuple[float, float], ...]  # of a time, unix seconds, and a value
 
 
 class GuardState(NamedTuple):
-    """Memory of one target. `wishes` are what was sought (unix seconds, value), for stabilising; `changes` how the
-    value as read back moved (unix seconds, delta), for cooldowns and rates; `position` that value and when it was
-    read; `due` the next time this lever decides; `short_since` since when fewer replicas are seen than serve;
-    `out_since` since when some are out of rotation.
+    """Memory of one target. `wishes` are what was sought (unix seconds, value), for stabilising; of the same wish in a
+    row the last, which says as much as all of them. `changes` are how the value as read back moved (unix seconds,
+    delta), for cooldowns and rates; `position` that value and when it was read; `due` the next time this lever decides;
+    `short_since` since when fewer replicas are seen than serve; `out_since` since when some are out of rotation.
 
     Changes come from read-back, not from what was sent: so a rehearsal, whose world does not answer, does not count
     its own imagination, and a write by somebody else counts like ours.

@@ -21,7 +21,10 @@ from controller.core.step_model import KV_FILL
 from controller.core.why import Why
 
 Guard = Callable[[Case, float], tuple[float, Why, str]]
+# Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every target.
+_CAPACITY, _PROTECT = Lever.REPLICAS, Mode.PROTECT
 KEEP = Why.STEADY
+_tuple = tuple.__new__  # past the one of named tuples, which takes twice as long
 
 
 def run(
@@ -34,11 +37,11 @@ def run(
     value, steps, relaxing = wish, [], case.relaxing(wish)
     # A doubt holds for its moment. What stabilising remembers is what would have been safe: else a request that waits
     # at one scrape in a hundred would keep a large pool up all night.
-    sought = consolidation(case, wish)[0] if relaxing else wish
+    sought = consolidation(case, wish)[0] if relaxing and case.common.rules.lever is _CAPACITY else wish
     for guard in _which(case, relaxing=relaxing, undo=undo):
         after, why, detail = guard(case, value)
         if after != value:
-            steps.append(Step(by, value, after, why, detail))
+            steps.append(_tuple(Step, (by, value, after, why, detail)))
             value = after
             if value == case.current:
                 break
@@ -51,7 +54,10 @@ def _which(case: Case, *, relaxing: bool, undo: bool) -> tuple[Guard, ...]:
         return _PACE
     if undo:
         return _UNDO
-    return _REPLICAS if case.common.rules.lever is Lever.REPLICAS else _OTHERS
+    common, rules = case.common, case.common.rules
+    if rules.lever is _CAPACITY:
+        return _REPLICAS
+    return _others(rules.every > 0, rules.mode is _PROTECT, rules.stabilise > 0, common.gain < 1.0)
 
 
 def bounds(limits: Limits, value: float, *, up: bool = False) -> tuple[float, Why | None]:
@@ -59,10 +65,9 @@ def bounds(limits: Limits, value: float, *, up: bool = False) -> tuple[float, Wh
     meant as they are. Breakers are rounded up: a probe that a coarse target makes nothing of, or a ramp that never
     quite arrives, would keep a replica out for ever."""
     least, most, quantum = limits.min, limits.max, limits.quantum
-    if quantum == 1.0 and value % 1.0 == 0.0:
-        rounded = value  # caps, gates and replicas, tens of thousands a tick
-    else:
-        rounded = _rounded(value, quantum, up) if quantum > 0 else value
+    if least <= value <= most and quantum == 1.0 and value % 1.0 == 0.0:
+        return value, None  # caps, gates and replicas, tens of thousands a tick
+    rounded = _rounded(value, quantum, up) if quantum > 0 else value
     clamped = rounded if least <= rounded <= most else min(max(rounded, least), most)
     if clamped > rounded:
         return clamped, Why.MIN_BOUND
@@ -86,7 +91,7 @@ def blocking(target: TargetState) -> tuple[Why, str] | None:
     """Why nothing at all may move the target, bounds and pins included: a write of ours of unknown outcome must be
     verified first, and somebody else's value is not fought. The actuator knows who wrote it, and how long to keep
     off."""
-    if target.last_outcome == Outcome.UNKNOWN:
+    if target.last_outcome is not None and target.last_outcome == Outcome.UNKNOWN:
         return Why.OUTCOME_UNKNOWN, ""
     if target.foreign_writer:
         return Why.FOREIGN_WRITER, target.foreign_writer
@@ -103,7 +108,7 @@ def not_due(case: Case, value: float) -> tuple[float, Why, str]:
 
 def protect_only(case: Case, value: float) -> tuple[float, Why, str]:
     """A lever that may only protect does not relax."""
-    return (case.current, Why.MODE_PROTECT, "") if case.common.rules.mode == Mode.PROTECT else (value, KEEP, "")
+    return (case.current, Why.MODE_PROTECT, "") if case.common.rules.mode == _PROTECT else (value, KEEP, "")
 
 
 def evidence(case: Case, value: float) -> tuple[float, Why, str]:
@@ -116,7 +121,7 @@ def consolidation(case: Case, value: float) -> tuple[float, Why, str]:
     """Lowering capacity must be safe with what remains: the load ahead fits into what replicas have shown they can
     serve, and the KV in use fits into what is left. What is out of rotation serves nobody."""
     common = case.common
-    if common.rules.lever is not Lever.REPLICAS or common.pool is None:
+    if common.rules.lever is not _CAPACITY or common.pool is None:
         return value, KEEP, ""
     estimate, kv = common.estimate, common.pool.get(Signal.KV_USAGE).value
     unit, shown = estimate.unit_rate, estimate.evidence.get("proven_rate")
@@ -137,6 +142,8 @@ def stabilise(case: Case, value: float) -> tuple[float, Why, str]:
     if common.rules.stabilise <= 0:
         return value, KEEP, ""
     recent = [wish for _, wish in since(case.state.wishes, common.stable_since)]
+    if not recent:
+        return value, KEEP, ""
     recent.append(value)
     after = min(case.current, max(recent)) if common.rules.relax_down else max(case.current, min(recent))
     if after == value:
@@ -221,8 +228,14 @@ _REPLICAS: tuple[Guard, ...] = (
     not_due, protect_only, evidence, consolidation, stabilise, damped, in_flight, out_of_rotation, promises,
     *_PACE,
 )  # fmt: skip
-_OTHERS: tuple[Guard, ...] = (not_due, protect_only, evidence, stabilise, damped, in_flight, *_PACE)
 _UNDO: tuple[Guard, ...] = (protect_only, evidence, *_PACE)
+
+
+@lru_cache
+def _others(slow: bool, protects: bool, stabilises: bool, swings: bool) -> tuple[Guard, ...]:
+    """Those of all other levers, as far as they have anything to say under such rules."""
+    asked = ((not_due, slow), (protect_only, protects), (evidence, True), (stabilise, stabilises), (damped, swings))
+    return (*(guard for guard, speaks in asked if speaks), in_flight, *_PACE)
 
 
 def remember(case: Case, sought: float | None) -> GuardState:
@@ -241,9 +254,15 @@ def remembered(
     """The same of a target that needs no case: nothing of it moves."""
     at, every = common.tick.at, common.rules.every
     due = at + every if every and at >= before.due - 1e-6 else before.due
-    wishes, now = since(before.wishes, common.stable_since), (at, value)
+    wishes, now = before.wishes, (at, value)
+    wish = now if sought is None or sought == value else (at, sought)
+    if len(wishes) == 1 and wishes[0][1] == wish[1]:
+        return _tuple(GuardState, ((wish,), changes, now, due, short, out))  # nearly always
+    wishes = since(wishes, common.stable_since)
     # Who is in doubt asks for no less than there is, and that is no wish: one partial scrape in three minutes would
     # keep a pool at its size for good. A doubt as long as the memory begins it anew.
-    if sought is not None or all(wish == value for _, wish in wishes):
-        wishes = (*wishes, now if sought is None or sought == value else (at, sought))
-    return GuardState(wishes, changes, now, due, short, out)
+    if sought is not None or all(one == value for _, one in wishes):
+        if wishes and wishes[-1][1] == wish[1]:
+            wishes = wishes[:-1]
+        wishes = (*wishes, wish)
+    return _tuple(GuardState, (wishes, changes, now, due, short, out))

@@ -64,8 +64,10 @@ class Facts:
         return min(value, self.serving[pool]) if pool in self.late else self.comes(pool, value)
 
 
-def size(decisions: Mapping[Target, Decision], rules: FleetRules, facts: Facts) -> dict[Target, Decision]:
+def size(decisions: dict[Target, Decision], rules: FleetRules, facts: Facts) -> dict[Target, Decision]:
     """Variants, then pairs."""
+    if not rules.variants and not rules.pairs:
+        return decisions
     out = dict(decisions)
     for group in sorted(rules.variants, key=lambda v: v.name):
         _cheapest(out, group, facts)
@@ -75,8 +77,10 @@ def size(decisions: Mapping[Target, Decision], rules: FleetRules, facts: Facts) 
     return out
 
 
-def restrain(decisions: Mapping[Target, Decision], rules: FleetRules, facts: Facts) -> dict[Target, Decision]:
+def restrain(decisions: dict[Target, Decision], rules: FleetRules, facts: Facts) -> dict[Target, Decision]:
     """After the budgets, which may have given one pool of a pair less: raises of the other are held to the band."""
+    if not rules.pairs:
+        return decisions
     out = dict(decisions)
     for pair in sorted(rules.pairs, key=lambda p: p.name):
         _stage(out, pair, facts)
@@ -84,16 +88,16 @@ def restrain(decisions: Mapping[Target, Decision], rules: FleetRules, facts: Fac
 
 
 def within(
-    decisions: Mapping[Target, Decision], rules: FleetRules, facts: Facts, known: Mapping[Target, float]
+    decisions: dict[Target, Decision], rules: FleetRules, facts: Facts, known: Mapping[Target, float]
 ) -> dict[Target, Decision]:
     """Pairs within their bands and all within the budgets: a fall that a pair takes back leaves less for others, and
     what a budget takes from one half holds the other. Raises only shrink and falls only end, so this does. `known` are
     positions that were read before."""
-    shared = dict(decisions)
+    shared = decisions
     while True:
         held = restrain(shared, rules, facts)
         paid = budgets(held, rules, known)
-        if paid == held:
+        if paid is held or paid == held:
             return paid
         shared = paid
 

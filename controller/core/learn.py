@@ -9,7 +9,7 @@ from controller.core import forecast as ahead_of
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.model import PoolReadings
 from controller.core.signals import Signal
-from controller.core.step_model import Profile, Shape, step_time, terms
+from controller.core.step_model import Profile, Shape, step_time
 from controller.core.stragglers import others
 from controller.core.tilt import Tilt
 
@@ -136,8 +136,9 @@ def _kappa(
     profile = spec.prior
     ratio = min(max(itl / step_time(as_learned, shape, batch), lo), hi)
     kappa = math.exp(math.log(state.kappa) + gain * (math.log(ratio) - math.log(state.kappa)))
-    modelled, base = step_time(profile, shape, batch), terms(profile, shape, 1.0)[0]
-    return kappa, state.tilt.take(gone, min(max(1.0 - base / modelled, 0.0), 1.0), min(max(itl / modelled, lo), hi))
+    modelled = step_time(profile, shape, batch)
+    grows = min(max(1.0 - profile.a / modelled, 0.0), 1.0)
+    return kappa, state.tilt.take(gone, grows, min(max(itl / modelled, lo), hi))
 
 
 def bent(profile: Profile, state: EstimatorState) -> Profile:

@@ -108,7 +108,7 @@ def _explained(cells: tuple[Cell, ...], start: float, end: float, size: float) -
 
 
 def _recover(state: OscillationState, at: float, dead_time: float) -> float:
-    if state.at is None or state.swings:
+    if state.at is None or state.swings or state.gain == 1.0:
         return state.gain
     gone = min(max(0.0, at - state.at), dead_time)
     lost = (1.0 - state.gain) * math.exp(-gone / (RECOVERY * dead_time))

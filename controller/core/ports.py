@@ -146,7 +146,7 @@ class Balance:
     fitting: float | None = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # a frozen one takes four times as long to make, and each lever of each pool has one a tick
 class Brief:
     """What relief is still wanted when this policy is asked: `left` replica-equivalents, 0 while the pool carries its
     demand or higher rungs of the ladder relieve it of the rest; `until` unix seconds, when capacity asked for now would
@@ -163,11 +163,11 @@ class Brief:
     below: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # as ``Brief``
 class View:
-    """All that a policy may look at: its pool, its targets, what was learned, the limits, what tenants and request
-    classes were promised, and which levers of the pool act (are not off, and more than observe). `away` are replicas
-    that are not among the targets for a while, because they drain: who comes back from there is not new."""
+    """All that a policy may look at: its pool, its targets (sorted), what was learned, the limits, what tenants and
+    request classes were promised, and which levers of the pool act (are not off, and more than observe). `away` are
+    replicas that are not among the targets for a while, because they drain: who comes back from there is not new."""
 
     tick: Tick
     pool: PoolReadings

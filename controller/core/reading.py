@@ -87,7 +87,8 @@ class Reading(_Fields):
         """The number to protect by: the value, else the lower bound (a censored wait is at least that long)."""
         if self.state not in USABLE:
             return None
-        return self.value if self.value is not None else self.lo
+        value = self.value
+        return self.lo if value is None else value
 
     @property
     def trusted(self) -> bool:

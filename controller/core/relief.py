@@ -17,6 +17,8 @@ from controller.core.ports import Balance, Estimate
 from controller.core.rules import LeverRules, PoolRules
 from controller.core.setpoints import EVERY_RANK, PRIORITY, refused
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and each rung asks for these.
+_DOWNGRADE, _CAP = Lever.DOWNGRADE, Lever.TENANT_CAP
 FEW, MANY = 0.8, 0.98  # share of what is carried that may be in use: of few sequences, and of very many
 UNKNOWN = 0.95  # while nobody knows how many there are
 OUT = 0.5  # factor of a breaker below which a replica carries nothing that counts
@@ -26,7 +28,7 @@ def balance(pool: PoolRules, snapshot: Snapshot, estimate: Estimate, known: "Kno
     """Supply and demand of a pool now, with what other pools send here from this tick on, not yet in any reading."""
     owner = snapshot.targets.get(Target(pool.pool, Lever.REPLICAS), UNREAD)
     serving = estimate.evidence.get("serving", owner.ready or owner.accepted or 0.0)
-    out = known.held_out(pool.pool) if any(one.lever is Lever.BREAKER for one in pool.levers) else 0
+    out = known.held_out(pool.pool) if pool.has_breaker else 0
     accepted = owner.accepted or 0.0
     room, exchange = known.receivers(pool, estimate)
     return Balance(
@@ -46,7 +48,7 @@ def held_out(snapshot: Snapshot) -> dict[str, int]:
     """How many of the replicas that are seen a breaker holds out of rotation, by pool; none where no pool is named."""
     out: dict[str, int] = {}
     for target, held in snapshot.targets.items():
-        if target.lever is Lever.BREAKER and held.accepted is not None and held.accepted < OUT:
+        if held.accepted is not None and held.accepted < OUT and target.lever is Lever.BREAKER:
             readings = snapshot.pools.get(target.pool)
             if readings is not None and target.member in readings.replicas:
                 out[target.pool] = out.get(target.pool, 0) + 1
@@ -63,7 +65,7 @@ def names_out(snapshot: Snapshot, pool: str) -> frozenset[str]:
 
 def sent_away(snapshot: Snapshot, pool: str) -> float:
     """The share of what consents that goes to other pools now."""
-    shares = (held.accepted for t, held in snapshot.targets.items() if t.pool == pool and t.lever is Lever.DOWNGRADE)
+    shares = (held.accepted for t, held in snapshot.targets.items() if t.pool == pool and t.lever is _DOWNGRADE)
     return min(1.0, math.fsum(one for one in shares if one is not None))
 
 
@@ -88,6 +90,11 @@ class Here:
     flows: dict[str, float] = field(default_factory=dict)
     classes: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def whole(self) -> bool:
+        """Whether nothing was taken yet."""
+        return not self.flows and not self.classes
+
     def flow(self, now: Balance, tenant: str) -> float:
         """A tenant's demand that is still here."""
         return now.by_flow.get(tenant, 0.0) * self.flows.get(tenant, 1.0)
@@ -106,7 +113,7 @@ class Here:
 
     def of(self, now: Balance) -> Balance:
         """The balance with the parts of tenants and classes that are still here."""
-        if not self.flows and not self.classes:
+        if self.whole:
             return now
         return replace(
             now,
@@ -128,32 +135,32 @@ def given(
 ) -> float:  # fmt: skip
     """What a lever takes off the pool with these values, by member: of what is still `here`, which is less after it;
     without, of all demand."""
-    here = Here() if here is None else here
-    if rules.lever is Lever.TENANT_CAP:
+    if rules.lever is _CAP:
         return capped(finals, estimate, now, here)
-    if rules.lever is Lever.DOWNGRADE:
+    if rules.lever is _DOWNGRADE:
         share = min(1.0, math.fsum(finals.values()))
         if not share:
             return 0.0  # nearly always
+        here = here or Here()
         taken = share * consenting(pool, now, here)
         here.sent(pool, share * (now.fitting or 0.0))
         return taken
     if rules.lever is Lever.ADMISSION:
         armed = finals.get("concurrency", rules.limits.max) < rules.limits.max
-        return shed(pool, now, here, armed, finals.get(PRIORITY, EVERY_RANK))
+        return shed(pool, now, here or Here(), armed, finals.get(PRIORITY, EVERY_RANK))
     return 0.0
 
 
 def capped(finals: Mapping[str, float], estimate: Estimate, now: Balance, here: Here | None = None) -> float:
     """Demand of tenants above their caps, as far as it is still here: a cap stands before all else in the gateway, so
     it holds back the same part of what is sent elsewhere. Nothing while the cost of a token is unknown."""
-    here = Here() if here is None else here
     unit, flows = estimate.unit_tokens, now.by_flow
     if not unit:
         return 0.0
-    over = {t: cap for t, cap in finals.items() if (flow := flows.get(t)) is not None and cap < flow * unit}
+    over = {t: cap for t, cap in finals.items() if t in flows and cap < flows[t] * unit}
     if not over:
         return 0.0  # most caps of most ticks
+    here = here or Here()
     whole = math.fsum([here.flow(now, tenant) for tenant in flows])  # exact, so in whatever order
     taken = []
     for tenant, cap in over.items():
@@ -181,6 +188,8 @@ def consenting(pool: PoolRules, now: Balance, here: Here | None = None) -> float
 def shed(pool: PoolRules, now: Balance, here: Here, armed: bool, priority: float) -> float:
     """Demand of the classes that may be refused before the promises of others break, while the gate is armed, and what
     its priority keeps out of any class."""
+    if not armed and priority >= EVERY_RANK:
+        return 0.0  # nearly always
     return math.fsum(
         here.klass(now, name) * (1.0 if armed and one.sheddable else refused(one.rank, priority))
         for name, one in pool.classes.items()
@@ -212,7 +221,7 @@ class Known:
         count as no stronger and no weaker than those here."""
         room, exchange = {}, {}
         for rules in pool.levers:
-            for name in rules.members if rules.lever is Lever.DOWNGRADE else ():
+            for name in rules.members if rules.lever is _DOWNGRADE else ():
                 there = self._estimates.get(name)
                 if there is None or not there.trusted or not estimate.unit_rate:
                     continue

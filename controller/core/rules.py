@@ -139,6 +139,11 @@ class PoolRules:
         return {one.lever: one for one in self.levers if one.lever in self.acting and one.lever not in PER_REPLICA}
 
     @cached_property
+    def has_breaker(self) -> bool:
+        """Whether it has a lever that takes replicas out of rotation."""
+        return any(one.lever is Lever.BREAKER for one in self.levers)
+
+    @cached_property
     def consenting_tenants(self) -> frozenset[str]:
         """Tenants whose requests may go to a smaller model."""
         return frozenset(name for name, one in self.tenants.items() if one.consents)

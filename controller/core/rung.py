@@ -14,7 +14,7 @@ from controller.core.case import Case, Common
 from controller.core.drain import Drain
 from controller.core.guard_state import GuardState, changes, observe
 from controller.core.hindsight import Hindsight
-from controller.core.merge import Merged, merge
+from controller.core.merge import Merged, alone, merge
 from controller.core.model import (
     Ask,
     Decision,
@@ -33,9 +33,14 @@ from controller.core.rules import PER_REPLICA, LeverRules, PoolRules, neutral
 from controller.core.signals import Signal
 from controller.core.why import Why
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every target.
+_OFF, _PROTECT, _BREAKER = Mode.OFF, Mode.PROTECT, Lever.BREAKER
+_REPLICAS, _PIN, _UNAVAILABLE = Lever.REPLICAS, Why.PIN, Why.CAPACITY_UNAVAILABLE
 _UNGUARDED = GuardState()
 _Steps = tuple[Step, ...]
 _NO_STEPS: _Steps = ()
+_BOUNDS = (Ask.AT_LEAST, Ask.AT_MOST)
+_tuple = tuple.__new__  # past the one of named tuples, which takes two to three times as long
 
 
 class Rung:
@@ -49,14 +54,16 @@ class Rung:
         lever = _woken(lever, readings)
         self.pool, self.lever = pool, lever
         self.owners = {target: snapshot.targets.get(target, UNREAD) for target in targets}
-        self.snapshot, self.estimate, self.balance = snapshot, estimate, balance
+        self.snapshot, self.estimate, self.balance, self._now = snapshot, estimate, balance, snapshot.tick.at
         self.seen, self.broken, self._drain = seen, "", held
         gain = seen.gain(lever.lever)
         self.common = Common(lever, snapshot.tick, readings, estimate, pool.window, ledger_ok, gain, out)
         self.cases: dict[Target, Case] = {}
-        self._off, self._per_replica = lever.mode is Mode.OFF, lever.lever in PER_REPLICA
+        self._off, self._per_replica = lever.mode is _OFF, lever.lever in PER_REPLICA
+        self._capacity, self._undone = lever.lever is _REPLICAS, lever.lever in seen.effect.undos
         # Whether also what stays is looked at: capacity that is short, and values that an undo takes back.
-        self._looks = lever.lever is Lever.REPLICAS or lever.lever in seen.effect.undos
+        self._looks = self._capacity or self._undone
+        self._calm = not self._looks and not lever.own
 
     def propose(
         self, policy: Policy[Any] | None, left: float, short: float, state: Any, below: float = 0.0
@@ -73,15 +80,16 @@ class Rung:
             self.snapshot.tick, readings, self._in_view(), limits, self.estimate, self.pool.tenants,
             self.pool.classes, self.pool.acting, self._drain.idle if self._drain is not None else frozenset(),
         )  # fmt: skip
-        brief = Brief(self.balance, left, self.snapshot.tick.at + self.estimate.horizon, self.common.gain, short, below)
+        brief = Brief(self.balance, left, self._now + self.estimate.horizon, self.common.gain, short, below)
         try:
             proposals, after = policy.propose(
                 view, self.pool.objectives, brief, policy.initial() if state is None else state
             )
             wanted: dict[Target, list[Proposal]] = {}
+            mine = self.owners
             for one in proposals:
                 # A law that computes nonsense must not reach the merge; config tests find it, production ignores it.
-                if math.isfinite(one.value) and one.target in self.owners:
+                if math.isfinite(one.value) and one.target in mine:
                     wanted.setdefault(one.target, []).append(one)
         except Exception as error:  # noqa: BLE001 - a stranger's law must not stop the other pools; the plan tells
             self.broken = f"{type(error).__name__}: {error}"
@@ -93,7 +101,9 @@ class Rung:
         too long."""
         if self._drain is not None and (idle := self._drain.idle):
             return {target: owner for target, owner in self.owners.items() if target.member not in idle}
-        now, changed = self.snapshot.tick.at, dict[Target, TargetState]()
+        if not self._capacity:
+            return self.owners
+        now, changed = self._now, dict[Target, TargetState]()
         for target, owner in self.owners.items():
             if owner.pending:
                 young = tuple(p for p in owner.pending if now - p.since < self.lever.give_up)
@@ -110,11 +120,16 @@ class Rung:
         made: dict[Target, Decision] = {}
         if self._drain is not None:
             wanted = drain.ask(self._drain, self.owners, wanted)
+        at_rest = True
         for target, owner in self.owners.items():
-            before = states.get(target, _UNGUARDED)
-            made[target], states[target] = self._one(target, owner, wanted.get(target, ()), before)
-        lever, now = self.lever, self.snapshot.tick.at
-        if lever.lever in PER_REPLICA:
+            asked, before = wanted.get(target, ()), states.get(target, _UNGUARDED)
+            if self._stays(owner, asked):
+                made[target], states[target] = self._kept(target, asked[0], before)
+            else:
+                made[target], states[target] = self._one(target, owner, asked, before)
+                at_rest = False
+        lever, now = self.lever, self._now
+        if self._per_replica and not at_rest:  # else all are in rotation
             kept = group.keep_in(made, lever, staying, self.common.pool.versions if self.common.pool else {})
             kept = group.one_in({target: bound(decision, lever) for target, decision in kept.items()}, lever)
             made = {target: finish(decision, lever, now) for target, decision in kept.items()}
@@ -122,10 +137,32 @@ class Rung:
             made = {target: without_effect(decision, lever) for target, decision in made.items()}
         return made
 
+    def _stays(self, owner: TargetState, asked: Sequence[Proposal]) -> bool:
+        """Whether a target stays where it is by nobody's hand but the law's, at a value that its bounds leave alone. Of
+        weights and breakers only at rest: all else is a matter of all of them."""
+        value = owner.accepted
+        if not self._calm or len(asked) != 1 or value is None or asked[0].value != value:
+            return False
+        if self._per_replica and value != self.lever.rest:
+            return False
+        free = owner.pin is None and guards.blocking(owner) is None
+        return free and guards.bounds(self.lever.limits, value)[0] == value
+
+    def _kept(self, target: Target, asked: Proposal, before: GuardState) -> tuple[Decision, GuardState]:
+        """What comes of a target that stays: most of most fleets do, and for these ``_one`` comes to nothing else."""
+        _, ask, value, _, why, evidence = asked
+        lever, now = self.lever, self._now
+        moved = changes(before, lever.memory, value, now)
+        after = guards.remembered(self.common, before, moved, value, None if ask in _BOUNDS else value)
+        send, until = _sending(lever, value, value, now)
+        told = dict(evidence)  # a copy, as in a merge
+        made = (target, value, value, why, _NO_STEPS, told, send, lever.mode, until, False, ())
+        return _tuple(Decision, made), after
+
     def _one(
         self, target: Target, owner: TargetState, proposals: Sequence[Proposal], before: GuardState
     ) -> tuple[Decision, GuardState]:
-        common, rules, current, now = self.common, self.lever, owner.accepted, self.snapshot.tick.at
+        common, rules, current, now = self.common, self.lever, owner.accepted, self._now
         if rules.own and target.member in rules.own:
             rules = rules.of_member(target.member)
             common = replace(common, rules=rules)
@@ -133,30 +170,38 @@ class Rung:
         if self._off or current is None or blocked is not None:
             return self._left(target, current, blocked), observe(before, rules, owner, now)
         if owner.pin is not None and owner.pin.until > now:
-            proposals = [Proposal(target, Ask.HOLD, owner.pin.value, "pin", Why.PIN)]
-        if proposals:
+            proposals = [Proposal(target, Ask.HOLD, owner.pin.value, "pin", _PIN)]
+        if len(proposals) == 1:
+            merged = alone(proposals[0], current)  # nearly always
+        elif proposals:
             merged = merge(proposals, current, relax_down=rules.relax_down)
         else:
             merged = Merged(current, "", self._silent(), {})
-        value = current if merged.value is None else merged.value
-        moved = changes(before, rules.memory, current, now)
-        why, steps = merged.why, _NO_STEPS
+        value, _, why, evidence = merged
+        if value is None:
+            value = current
+        moved, steps = changes(before, rules.memory, current, now), _NO_STEPS
         doubts = value == current and _only_bounds(proposals)
         if value == current and not self._looks:
             after = guards.remembered(common, before, moved, current, None if doubts else value)
         else:
-            case = Case(common, owner, before, moved, current, target.member)
+            case = _tuple(Case, (common, owner, before, moved, current, target.member))
             value, steps, sought = self._guarded(target, case, merged, value)
             if steps:
                 why = steps[-1].why
-            after = guards.remember(case, None if doubts else sought)
+            sought_for = None if doubts else sought
+            if self._capacity:
+                after = guards.remember(case, sought_for)
+            else:
+                after = guards.remembered(common, before, moved, current, sought_for)
         if self.broken:
             steps = (Step("policy", current, current, Why.POLICY_ERROR, self.broken), *steps)
-        if self._per_replica:  # what they share comes before the bounds
-            return Decision(target, current, value, why, steps, merged.evidence, False, rules.mode), after
-        value, why, steps = _bounded(rules, current, value, why, steps)
-        send, until = _sending(rules, current, value, now)
-        return Decision(target, current, value, why, steps, merged.evidence, send, rules.mode, until), after
+        send, until = False, None
+        if not self._per_replica:  # what they share comes before the bounds
+            value, why, steps = _bounded(rules, current, value, why, steps)
+            send, until = _sending(rules, current, value, now)
+        made = _tuple(Decision, (target, current, value, why, steps, evidence, send, rules.mode, until, False, ()))
+        return made, after
 
     def _left(self, target: Target, current: float | None, blocked: tuple[Why, str] | None) -> Decision:
         """Nothing may move it."""
@@ -168,14 +213,14 @@ class Rung:
 
     def _guarded(self, target: Target, case: Case, merged: Merged, wish: float) -> tuple[float, _Steps, float]:
         """The value, what made it so if anything did, and what was sought."""
-        lost = merged.why is Why.CAPACITY_UNAVAILABLE
-        detail = unavailable.words(self.owners[target], merged.evidence, self.snapshot.tick.at) if lost else ""
-        asked = (Step(merged.by, case.current, wish, merged.why, detail),)
-        if merged.why == Why.PIN:
+        lost = merged.why is _UNAVAILABLE
+        detail = unavailable.words(self.owners[target], merged.evidence, self._now) if lost else ""
+        asked = (_tuple(Step, (merged.by, case.current, wish, merged.why, detail)),)
+        if merged.why == _PIN:
             return wish, asked if wish != case.current else (), wish
-        if self.lever.lever is Lever.REPLICAS:
+        if self._capacity:
             self.cases[target] = case
-        safe = self.seen.effect.undone(target, wish, self.snapshot.tick.at)
+        safe = self.seen.effect.undone(target, wish, self._now) if self._undone else wish
         kept = self._at_work(target, case.current, safe)
         value, held, sought = guards.run(case, kept, undo=safe != wish)
         if kept != safe:
@@ -203,7 +248,7 @@ def _woken(lever: LeverRules, readings: PoolReadings | None) -> LeverRules:
     """The rules with a least of one replica, where nothing would tell demand at zero, or where somebody asks. The
     config refuses most of the former; what a gateway of this version really tells is seen here. The latter no law need
     see: one that waits for its threshold would leave those who ask a little to be refused for good."""
-    if lever.lever is not Lever.REPLICAS or lever.limits.min >= 1:
+    if lever.lever is not _REPLICAS or lever.limits.min >= 1:
         return lever
     deaf = lever.unwoken or (readings is not None and readings.unheard)
     asked = readings is not None and any(readings.get(one).usable for one in (Signal.OFFERED_RATE, Signal.QUEUE_DEPTH))
@@ -214,7 +259,7 @@ def _woken(lever: LeverRules, readings: PoolReadings | None) -> LeverRules:
 
 def bound(decision: Decision, lever: LeverRules) -> Decision:
     """Hard bounds and quantum. A target that is off, unreadable or blocked is left as it is."""
-    if decision.current is None or decision.final is None or decision.blocked or lever.mode is Mode.OFF:
+    if decision.current is None or decision.final is None or decision.blocked or lever.mode is _OFF:
         return decision
     if decision.final == 0 and drain.asked(decision):
         return decision  # the least of a weight is for those that take part
@@ -240,10 +285,10 @@ def _bounded(
     lever: LeverRules, current: float, final: float, why: Why, steps: _Steps
 ) -> tuple[float, Why, _Steps]:  # fmt: skip
     """Hard bounds and quantum. In protect a bound may only add."""
-    value, cause = guards.bounds(lever.limits, final, up=lever.lever is Lever.BREAKER)
-    if value == final and lever.mode is not Mode.PROTECT:
+    value, cause = guards.bounds(lever.limits, final, up=lever.lever is _BREAKER)
+    if value == final and lever.mode is not _PROTECT:
         return final, why, steps  # nearly always
-    if lever.mode is Mode.PROTECT and (value < current) == lever.relax_down and value != current:
+    if lever.mode is _PROTECT and (value < current) == lever.relax_down and value != current:
         value, cause = current, Why.MODE_PROTECT
     elif cause is Why.MIN_BOUND and lever.floor is not None:
         cause = lever.floor
@@ -272,6 +317,6 @@ def without_effect(decision: Decision, lever: LeverRules) -> Decision:
 def _only_bounds(proposals: Sequence[Proposal]) -> bool:
     """Whether somebody says how far the value may go, and nobody where it should be."""
     for one in proposals:
-        if one.ask is Ask.SET or one.ask is Ask.HOLD:
+        if one.ask not in _BOUNDS:
             return False
     return bool(proposals)

@@ -51,7 +51,11 @@ class Shape(NamedTuple):
 
 def per_sequence(profile: Profile, shape: Shape) -> float:
     """Seconds that one more running sequence adds to a step."""
-    return profile.c + profile.d * (shape.prompt + shape.output / 2) + _prefill(profile, shape)
+    return _each(profile, shape, _prefill(profile, shape))
+
+
+def _each(profile: Profile, shape: Shape, prefill: float) -> float:
+    return profile.c + profile.d * (shape.prompt + shape.output / 2) + prefill
 
 
 def _prefill(profile: Profile, shape: Shape) -> float:
@@ -70,11 +74,8 @@ def step_time(profile: Profile, shape: Shape, n: float, kappa: float = 1.0) -> f
 def terms(profile: Profile, shape: Shape, kappa: float) -> tuple[float, float, float]:
     """Seconds of a step that hold for any batch, per sequence, and per sequence at least: T(n) = max(base + each * n,
     least * n)."""
-    return (
-        kappa * profile.a,
-        kappa * per_sequence(profile, shape),
-        kappa * (profile.host + _prefill(profile, shape)),
-    )
+    prefill = _prefill(profile, shape)
+    return kappa * profile.a, kappa * _each(profile, shape, prefill), kappa * (profile.host + prefill)
 
 
 def charges(profile: Profile, hit_rate: float) -> Callable[[float, float], float]:
@@ -84,7 +85,8 @@ def charges(profile: Profile, hit_rate: float) -> Callable[[float, float], float
     b, c, d, e, miss = profile.b, profile.c, profile.d, profile.e, 1.0 - hit_rate
 
     def charge(prompt: float, output: float) -> float:
-        uncached, steps = prompt * miss, max(output, 1.0)
+        uncached = prompt * miss
+        steps = output if output > 1.0 else 1.0  # noqa: FURB136 - in a fifth of the time of max
         prefill = (b * uncached + e * uncached * (prompt - uncached + uncached / 2)) / steps
         return (c + d * (prompt + output / 2) + prefill) * steps
 
@@ -112,10 +114,10 @@ def capacity(
     never seen."""
     bounds = {"slots": profile.max_num_seqs if full is None else min(full, profile.max_num_seqs)}
     if itl_target is not None:
-        room = HEADROOM * itl_target / kappa
-        bounds["latency"] = max(1.0, (room - profile.a) / per_sequence(profile, shape))
+        room, (base, each, least) = HEADROOM * itl_target / kappa, terms(profile, shape, 1.0)
+        bounds["latency"] = max(1.0, (room - base) / each)
         if profile.host:
-            bounds["latency"] = max(1.0, min(bounds["latency"], room / (profile.host + _prefill(profile, shape))))
+            bounds["latency"] = max(1.0, min(bounds["latency"], room / least))
     if profile.kv_tokens is not None:
         bounds["kv"] = KV_FILL * profile.kv_tokens / (shape.prompt + shape.output / 2)
     if kv_sequences is not None:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from controller.core.model import Decision, Lever
 from controller.core.why import SENTENCE, Why
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every target.
+_UNAVAILABLE, _DRAINING = Why.CAPACITY_UNAVAILABLE, Why.DRAINING
 _SHOWN = 3  # groups of changes, and pools that are short, that are told; the rest is counted
 _WORTH = 0.05  # replica-equivalents, below which nobody is short
 
@@ -29,20 +31,8 @@ def sentence(
     until about 14:03 UTC, of which tenant_cap takes 1.2". Members of one lever that move the same way for the same
     reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ...". `wrong` is what is told as it is;
     `stranded` what is to be told of replicas that nobody gives requests back."""
-    groups: dict[tuple[str, Lever, bool, Why], list[Decision]] = {}
-    for decision in decisions:
-        if decision.final != decision.current and decision.changed:  # most stay, and need no second look
-            up = (decision.final or 0.0) > (decision.current or 0.0)
-            groups.setdefault((decision.target.pool, decision.target.lever, up, _cause(decision, up)), []).append(
-                decision
-            )
-    told = list(groups.items())
-    parts = [_group(moved, up, why) for (_, _, up, why), moved in told[:_SHOWN]]
-    rest = sum(len(moved) for _, moved in told[_SHOWN:])
-    if rest:
-        parts.append(f"and {rest} more changes" if rest > 1 else "and 1 more change")
-    parts += _draining(decisions)
-    parts += _absent(decisions)
+    stepped = [one for one in decisions if one.steps]  # who moves, or waits, has steps that say why; most do neither
+    parts = [*_changes(stepped), *_draining(stepped), *_absent(stepped)]
     parts += _shortages(short)
     parts += wrong[:_SHOWN]
     if len(wrong) > _SHOWN:
@@ -51,6 +41,30 @@ def sentence(
     if holding:
         parts.append(f"holds: {SENTENCE[Why.FLEET_GUARD]}")
     return "; ".join(parts) if parts else "keeps everything as it is"
+
+
+def _changes(decisions: Sequence[Decision]) -> list[str]:
+    """The first groups of changes, and how many changes are in none of them."""
+    groups: dict[tuple[tuple[str, Lever, bool], Why], list[Decision]] = {}
+    begun, rest = set[tuple[str, Lever, bool]](), 0
+    for decision in decisions:
+        if not decision.changed:
+            continue
+        up = (decision.final or 0.0) > (decision.current or 0.0)
+        about = (decision.target.pool, decision.target.lever, up)
+        if len(groups) == _SHOWN and about not in begun:
+            rest += 1  # whatever the cause
+            continue
+        key = about, _cause(decision, up)
+        if key in groups or len(groups) < _SHOWN:
+            groups.setdefault(key, []).append(decision)
+            begun.add(about)
+        else:
+            rest += 1
+    parts = [_group(moved, up, why) for ((_, _, up), why), moved in groups.items()]
+    if rest:
+        parts.append(f"and {rest} more changes" if rest > 1 else "and 1 more change")
+    return parts
 
 
 def _cause(decision: Decision, up: bool) -> Why:
@@ -78,7 +92,7 @@ def _absent(decisions: Sequence[Decision]) -> list[str]:
     """Which pools wait in vain, for what, and until when no more is asked for."""
     told = [
         f"{one.target} gets no more than {one.final:g}: {step.detail}"
-        for one in decisions for step in one.steps if step.why is Why.CAPACITY_UNAVAILABLE and step.detail
+        for one in decisions for step in one.steps if step.why is _UNAVAILABLE and step.detail
     ]  # fmt: skip
     more = [f"and {len(told) - _SHOWN} more pools get no more"] if len(told) > _SHOWN else []
     return told[:_SHOWN] + more
@@ -88,7 +102,7 @@ def _draining(decisions: Sequence[Decision]) -> list[str]:
     """Which pools wait for the replicas that go."""
     told = [
         f"keeps {one.target} at {one.final:g} because {SENTENCE[one.why]}: {one.steps[-1].detail}"
-        for one in decisions if one.why is Why.DRAINING and not one.changed and one.steps[-1].detail
+        for one in decisions if one.why is _DRAINING and not one.changed and one.steps[-1].detail
     ]  # fmt: skip
     more = [f"and {len(told) - _SHOWN} more pools wait for theirs"] if len(told) > _SHOWN else []
     return told[:_SHOWN] + more

@@ -16,8 +16,11 @@ from statistics import median
 from typing import NamedTuple
 
 from controller.core.model import PoolReadings, Scope
+from controller.core.ranked import middle, middle_of_others
 from controller.core.signals import Signal
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every replica.
+_ERRORS, _WAITING = Signal.ERROR_RATIO, Signal.QUEUE_DEPTH
 LEAST_ENDED = 20.0  # requests that make a share of errors
 LIMIT = 0.2  # share of errors that is too much
 REST = 5.0  # times the share of errors of all others that is far more
@@ -49,10 +52,11 @@ class Worse(NamedTuple):
 
 def ended(scope: Scope) -> tuple[float, float]:
     """Share of errors and requests that ended, where that says something of the replica."""
-    reading = scope.get(Signal.ERROR_RATIO)
-    if reading.usable is None or not reading.count or _full(scope):
+    reading = scope.get(_ERRORS)
+    share = reading.usable
+    if share is None or not reading.count or _full(scope):
         return 0.0, 0.0
-    return min(max(reading.usable, 0.0), 1.0), reading.count
+    return share if 0.0 <= share <= 1.0 else min(max(share, 0.0), 1.0), reading.count
 
 
 def far_more(limit: float, rest: float) -> float:
@@ -65,6 +69,19 @@ def usual(others: Sequence[tuple[float, float]]) -> float:
     where most have too few for a share of their own."""
     enough = [share for share, count in others if count >= LEAST_ENDED]
     return median(enough) if 2 * len(enough) > len(others) else _mean(others)[0]
+
+
+def usual_of_others(ends: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """For each replica what is ``usual`` of all others."""
+    ranked = sorted(share for share, count in ends.values() if count >= LEAST_ENDED)
+    found = {}
+    for name, (share, count) in ends.items():
+        tells = count >= LEAST_ENDED
+        if 2 * (len(ranked) - tells) > len(ends) - 1:
+            found[name] = middle_of_others(ranked, share) if tells else middle(ranked)
+        else:
+            found[name] = _mean(one for other, one in ends.items() if other != name)[0]
+    return found
 
 
 def failing(pool: PoolReadings, limit: float = LIMIT) -> tuple[Worse, ...]:
@@ -115,5 +132,5 @@ def _mean(ends: Iterable[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _full(scope: Scope) -> bool:
-    waiting = scope.get(Signal.QUEUE_DEPTH).usable or 0.0
-    return waiting >= max(1.0, FULL * (scope.get(Signal.RUNNING).usable or 0.0))
+    waiting = scope.usable(_WAITING) or 0.0
+    return waiting >= 1.0 and waiting >= FULL * (scope.usable(Signal.RUNNING) or 0.0)

@@ -28,6 +28,9 @@ def wrong(rules: FleetRules, pools: Readings) -> list[str]:
 
 def _fails(pool: str, readings: PoolReadings) -> Sequence[str]:
     """Most of the replicas fail."""
+    replicas = readings.replicas.values()
+    if 2 * sum([(one.usable(Signal.ERROR_RATIO) or 0.0) >= LIMIT for one in replicas]) <= len(replicas):
+        return ()  # nearly always
     ends = [one for _, scope in sorted(readings.replicas.items()) if (one := ended(scope))[1] > 0]
     count = math.fsum(of for _, of in ends)
     bad = [share for share, _ in ends if share >= LIMIT]

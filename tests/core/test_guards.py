@@ -1,6 +1,7 @@
 """What stands between a wish and a value that is sent. Each test is an outage that somebody had."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from controller.core import guards
 from controller.core.case import Case
-from controller.core.guard_state import GuardState, observe
+from controller.core.guard_state import GuardState, observe, since
 from controller.core.model import Lever, Mode, Outcome, Pending, Phase, Scope, TargetState
 from controller.core.ports import Limits
 from controller.core.reading import Reading, State, ok
@@ -119,6 +120,27 @@ def test_stabilising_remembers_what_was_found_safe_and_not_what_was_wished() -> 
 
     assert sought == 2.0
     assert run(later, 1.0) == (2.0, Why.STABILISE)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.5, 200.0), st.integers(0, 3), st.booleans()), min_size=1, max_size=30),
+    st.sampled_from([0.0, 60.0, 300.0]),
+)
+def test_a_wish_that_is_remembered_once_holds_as_long_as_one_remembered_at_every_tick(
+    ticks: list[tuple[float, int, bool]], stabilise: float
+) -> None:
+    """Equal wishes in a row are one in memory. Forgetting one of them too early would let a pool fall in its peak."""
+    now, state, every = NOW, GuardState(), list[tuple[float, float]]()
+    for gap, wish, doubts in ticks:
+        now += gap
+        made = case(2.0, rules=replace(RULES, stabilise=stabilise), tick=replace(case().common.tick, at=now))
+        start = made.common.stable_since
+        assert {wish for _, wish in since(state.wishes, start)} == {wish for at, wish in every if at >= start}
+        state = guards.remembered(made.common, state, (), 2.0, None if doubts else float(wish))
+        every = [one for one in every if one[0] >= start]
+        if not doubts or all(one == 2.0 for _, one in every):
+            every.append((now, 2.0 if doubts else float(wish)))
+        assert all(left[1] != right[1] for left, right in pairwise(state.wishes))
 
 
 def test_stabilising_never_turns_a_lowering_into_a_raise() -> None:

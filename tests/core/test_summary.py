@@ -111,3 +111,21 @@ def test_a_person_is_told_what_capacity_lacks_that_does_not_come_and_when_it_is_
 
 def test_a_target_that_tells_counts_alone_still_tells_how_many() -> None:
     assert "2 never ready" in waiting().summary
+
+
+def test_what_moves_with_a_change_that_is_told_is_told_with_it_and_the_rest_is_counted() -> None:
+    """A plan that names three changes and forgets the others looks like a small one."""
+
+    def moved(pool: str, lever: Lever, member: str, to: float, why: Why = Why.DEMAND) -> Decision:
+        return Decision(Target(pool, lever, member), 2.0, to, why, (Step("law", 2.0, to, why),))
+
+    made = [
+        moved("a", Lever.WEIGHT, "r0", 1.0), moved("b", Lever.REPLICAS, "", 3.0), moved("c", Lever.REPLICAS, "", 3.0),
+        moved("d", Lever.REPLICAS, "", 3.0), moved("a", Lever.WEIGHT, "r1", 1.0), moved("a", Lever.WEIGHT, "r2", 3.0),
+        moved("a", Lever.WEIGHT, "r3", 1.0, Why.PACE), Decision(Target("e", Lever.REPLICAS), 2.0, 2.0, Why.STEADY),
+    ]  # fmt: skip
+    told = sentence(made, holding=False).split("; ")
+
+    assert told[0].startswith("lowers 2 of a/weight to 1 because")
+    assert [part.split(" 2 ")[0] for part in told[1:3]] == ["raises b/replicas", "raises c/replicas"]
+    assert told[3:] == ["and 3 more changes"]
