@@ -28,11 +28,15 @@ from controller.core.why import Why
 from policies.condemned import Condemned, Looks, condemned
 from policies.health import Health, Judge, fresh
 from policies.verdict import Verdict, overloaded, verdicts
-from policies.wayback import FACTOR, OPEN_MAX, OPEN_TIME, QUIET, Phase, moved
+from policies.wayback import CLOSED, FACTOR, OPEN, OPEN_MAX, OPEN_TIME, PROBE, QUIET, RAMP, moved
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every replica.
+_SET, _STEADY = Ask.SET, Why.STEADY
+_tuple = tuple.__new__  # past the one of named tuples, which takes twice as long
 SHORT = 2.0  # times as often while there are too few replicas: full batches of long prompts swing more
 ROUGH = 120.0  # seconds over which it is averaged how often healthy replicas look slow
 MOSTLY = 0.8  # share of errors of a replica that serves nothing to speak of, whatever the load
+_TOLD = ("slowness", "errors", "ended", "relapses", "ratio", "raw", "first")  # what is told as evidence
 _URGENCY = {Why.FAILING_REPLICA: 1, Why.SLOW_REPLICA: 2}  # what is a matter of its fleet, and what goes first; else 0
 
 
@@ -106,10 +110,10 @@ class Breaker:
         self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Breaker.State"
     ) -> tuple[Sequence[Proposal], "Breaker.State"]:
         """SET the factor of each replica's phase; AT_MOST what it has where its page was not read."""
-        owners = {target.member: (target, owner) for target, owner in sorted(view.targets.items())}
+        owners = {target.member: (target, owner) for target, owner in view.targets.items()}
         now = view.tick.at
         health = {n: state.replicas.get(n) or self._judge.adopted(owner, now) for n, (_, owner) in owners.items()}
-        serving = [name for name, one in health.items() if one.phase is Phase.CLOSED]
+        serving = [name for name, one in health.items() if one.phase is CLOSED]
         said = verdicts(view, objectives, owners, serving)
         long, most = self._judge.patience(state.rough), self._longest(view)
         health = {
@@ -120,7 +124,7 @@ class Breaker:
         versions = _versions(view, state, owners)
         before, health = health, self._within(health, room, now, versions)
         forced = {
-            name for name, one in health.items()
+            name for name, one in (health.items() if health is not before else ())
             if (one is not before[name] or not room) and (owners[name][1].accepted or 0.0) < FACTOR[one.phase]
         }  # fmt: skip
         known = self._rough(state, before, serving, view.tick)
@@ -129,7 +133,7 @@ class Breaker:
         overload = overloaded(view, brief, serving)
         whole = self._condemned(view, brief, versions, judged, health, room, overload) if versions else None
         health, held = self._eject(health, said, judged, whole, room, overload, view.tick, most)
-        fleet = {"out": float(sum(one.phase is not Phase.CLOSED for one in health.values())), "most": float(room)}
+        fleet = {"out": float(sum([one.phase is not CLOSED for one in health.values()])), "most": float(room)}
         proposals = [
             _proposal(
                 target,
@@ -163,7 +167,7 @@ class Breaker:
         if not new or spent <= 0:
             return state
         looked = min(state.looked + spent, max(ROUGH, spent))
-        part = sum(one.slow > 0 for one in new) / len(new)
+        part = sum([one.slow > 0 for one in new]) / len(new)
         return state._replace(rough=state.rough + spent / looked * (part - state.rough), looked=looked)
 
     def _most(self, members: int) -> int:
@@ -171,19 +175,21 @@ class Breaker:
         return math.floor(self.config.version_share * members + 1e-9)
 
     def _within(
-        self, health: Mapping[str, Health], room: int, now: float, versions: Mapping[str, str]
+        self, health: dict[str, Health], room: int, now: float, versions: Mapping[str, str]
     ) -> dict[str, Health]:
         """No more out than may be, also when the fleet has shrunk: who is out longest gets its part of the traffic."""
+        out = sorted([(one.since, name) for name, one in health.items() if one.phase in (OPEN, PROBE)])
+        if room and not out:
+            return health  # nearly always
         after = dict(health)
-        out = sorted((one.since, name) for name, one in health.items() if one.phase in (Phase.OPEN, Phase.PROBE))
         one_cause = of_one_version([name for _, name in out], health, versions, self._most(len(health)))
         left = room
         if len(one_cause) > room:
             out, left = [(since, name) for since, name in out if name not in one_cause], 0
         for _, name in out[: max(0, len(out) - left)]:
-            after[name] = health[name]._replace(phase=Phase.RAMP if room else Phase.CLOSED, since=now, trial=now)
+            after[name] = health[name]._replace(phase=RAMP if room else CLOSED, since=now, trial=now)
         if not room:
-            after = {name: one._replace(phase=Phase.CLOSED) for name, one in after.items()}
+            after = {name: one._replace(phase=CLOSED) for name, one in after.items()}
         return after
 
     def _judged(
@@ -192,12 +198,13 @@ class Breaker:
         """What is to be said of each replica in rotation."""
         judged = {}
         for name, one in health.items():
-            if one.phase is Phase.CLOSED:
+            if one.phase is CLOSED:
                 told = said[name].since(one.since)
                 slowness, fails = told.slowness or 0.0, told.failing(self.config.errors)
                 soft = slowness >= self.config.slow_ratio or fails
-                bad = max(slowness, told.errors or 0.0)
-                judged[name] = _Judged(self._judge.why_out(one, said[name], told, patience, tick), bad, soft, fails)
+                bad = max(slowness, told.errors) if told.errors else slowness
+                why = self._judge.why_out(one, said[name], told, patience, tick)
+                judged[name] = _tuple(_Judged, (why, bad, soft, fails))
         return judged
 
     def _condemned(
@@ -223,7 +230,7 @@ class Breaker:
         bad: list[tuple[int, float, str, Why]] = []
         looks = failing = 0  # bad now, also where it has not lasted yet; and of those, who answer errors
         for name, one in health.items():
-            if one.phase is not Phase.CLOSED:
+            if one.phase is not CLOSED:
                 looks += 1
                 failing += one.failed
                 continue
@@ -235,7 +242,7 @@ class Breaker:
                 after[name] = self._judge.taken_out(name, one, why, tick.at, most)._replace(version=True)
             elif mine.why is not None:
                 bad.append((_URGENCY.get(mine.why, 0), -mine.bad, name, mine.why))
-        free = room - sum(one.phase is not Phase.CLOSED for one in after.values())
+        free = room - sum([one.phase is not CLOSED for one in after.values()])
         for urgency, _, name, why in sorted(bad):
             # Another that is slow is no sign that errors are the fleet's, and who fails most of what it gets is no
             # capacity that an overload could miss.
@@ -248,7 +255,7 @@ class Breaker:
                 # Who is slow still answers, who fails or stands still does not, and looks idle to the router.
                 called = _called_back(after)
                 if called is not None:
-                    after[called] = fresh(moved(after[called], Phase.CLOSED, tick.at)._replace(relapses=0, vainly=0))
+                    after[called] = fresh(moved(after[called], CLOSED, tick.at)._replace(relapses=0, vainly=0))
                     held[called] = Why.EJECTION_CAP
                     free += 1
             if free <= 0:
@@ -273,7 +280,7 @@ def _called_back(health: Mapping[str, Health]) -> str | None:
     who is furthest on its way back, then who is out longest."""
     slow = [
         (-FACTOR[one.phase], one.since, name) for name, one in health.items()
-        if one.phase is not Phase.CLOSED and one.cause is Why.SLOW_REPLICA and not one.version
+        if one.phase is not CLOSED and one.cause is Why.SLOW_REPLICA and not one.version
     ]  # fmt: skip
     return min(slow)[2] if slow else None
 
@@ -282,20 +289,20 @@ def _proposal(
     target: Target, owner: TargetState, one: Health, verdict: Verdict, held: Why | None, fleet: Mapping[str, float]
 ) -> Proposal:
     current, value = owner.accepted or 0.0, FACTOR[one.phase]
-    numbers = {
-        "slowness": verdict.slowness, "errors": verdict.errors, "ended": verdict.ended or None,
-        "relapses": float(one.relapses) or None, "ratio": verdict.ratio, "raw": verdict.raw, "first": verdict.first,
-    }  # fmt: skip
-    evidence = {name: number for name, number in numbers.items() if number is not None}
-    evidence.update(fleet)
+    numbers = (
+        verdict.slowness, verdict.errors, verdict.ended or None, one.relapses or None, verdict.ratio, verdict.raw,
+        verdict.first,
+    )  # fmt: skip
+    evidence = {name: float(number) for name, number in zip(_TOLD, numbers, strict=True) if number is not None}
+    evidence |= fleet
     if not verdict.heard and value >= current and held is not Why.EJECTION_CAP:
         return Proposal(target, Ask.AT_MOST, current, "breaker", Why.MISSING, evidence)
-    if held is not None and (one.phase is Phase.CLOSED or held is Why.EJECTION_CAP):
+    if held is not None and (one.phase is CLOSED or held is Why.EJECTION_CAP):
         why = held
-    elif one.phase is Phase.CLOSED:
-        why = Why.WELL_AGAIN if current < value else Why.STEADY
-    elif one.phase is Phase.OPEN:
+    elif one.phase is CLOSED:
+        why = Why.WELL_AGAIN if current < value else _STEADY
+    elif one.phase is OPEN:
         why = Why.WORSE_VERSION if one.version else one.cause
     else:
         why = Why.RESTARTED if one.cause is Why.RESTARTED else Why.PROBE
-    return Proposal(target, Ask.SET, value, "breaker", why, evidence)
+    return _tuple(Proposal, (target, _SET, value, "breaker", why, evidence))

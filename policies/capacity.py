@@ -132,16 +132,14 @@ class Capacity:
         """One proposal per target: SET while demand is trusted, AT_LEAST while it is not, none when nothing is known
         but the queue is empty."""
         rested = view.tick.at if _relieved(view, brief) else state.rested
-        state = state._replace(rested=rested)
-        trim = self._trim(view, objectives, brief, state)
+        trim = self._trim(view, objectives, brief, state, rested)
         busy = state.busy if state.busy is not None and _idle(view) else view.tick.at
-        state = state._replace(trim=trim, at=view.tick.at, busy=busy)
-        made = []
+        state = self.State(trim, view.tick.at, busy, state.short, rested, state.queued)
+        made, short = [], state.short
         for target in sorted(view.targets):
-            proposal = self._one(view, target, state)
-            state = state._replace(short=self._waiting(view, target, state.short))
-            made.append(self._given_up(view, target, proposal, state.short))
-        return tuple(made), state._replace(queued=_long_queue(view))
+            short = self._waiting(view, target, short)
+            made.append(self._given_up(view, target, self._one(view, target, state), short))
+        return tuple(made), state._replace(short=short, queued=_long_queue(view))
 
     def _one(self, view: View, target: Target, state: "Capacity.State") -> Proposal:
         estimate, config = view.estimate, self.config
@@ -247,13 +245,15 @@ class Capacity:
             return Why.KV_PRESSURE
         return Why.TRIM if state.trim > 0.1 else Why.DEMAND
 
-    def _trim(self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Capacity.State") -> float:
+    def _trim(
+        self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Capacity.State", rested: float | None
+    ) -> float:
         now, config = view.tick.at, self.config
         gone = min(now - state.at, 120.0) if state.at is not None else 0.0
         # While work is shed or waits for capacity, latency says nothing of the model: what helps is on its way. Nor
         # does it while the window still holds what was served meanwhile.
         window = max((one.window for one in objectives), default=0.0)
-        rests = state.rested is not None and now - state.rested < max(window, 1e-3)
+        rests = rested is not None and now - rested < max(window, 1e-3)
         error = max((e for o in objectives if (e := _error(view, o)) is not None), default=0.0)
         trim = state.trim * math.exp(-gone / (4 * config.trim_time))  # leaky: an old correction fades
         if not rests and abs(error) > config.dead_band and (error > 0 or self._loaded(view)):

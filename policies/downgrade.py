@@ -218,15 +218,12 @@ class Downgrade:
 def consenting(tenants: Mapping[str, TenantRules], classes: Mapping[str, ClassRules], balance: Balance) -> float | None:
     """Demand whose tenant and class both agreed, replica-equivalents: no more than either part, and of that what has
     prompts of a size that may go. None when a part that must be known is not told or absurd."""
-    sides = (({n for n, one in tenants.items() if one.consents}, balance.by_flow) if tenants else None,
-             ({n for n, one in classes.items() if one.consents}, balance.by_class) if classes else None)  # fmt: skip
     parts = []
-    for side in sides:
-        if side is None:
+    for rules, told in ((tenants, balance.by_flow), (classes, balance.by_class)):
+        if not rules:
             continue
-        names, told = side
-        agreed = [told[name] for name in sorted(names) if name in told]
-        if not told or not all(math.isfinite(n) and n >= 0 for n in agreed):
+        agreed = [told[name] for name, one in rules.items() if one.consents and name in told]
+        if not told or not all(0.0 <= part < math.inf for part in agreed):
             return None
         parts.append(math.fsum(agreed))
     agreed_to, fits = min(parts, default=None), balance.fitting

@@ -39,10 +39,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from controller.core.estimate import READS
-from controller.core.model import Ask, Lever, PoolReadings, Proposal, Target, TargetState
+from controller.core.model import Ask, Lever, PoolReadings, Proposal, Scope, Target, TargetState
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, Limits, View
-from controller.core.reading import State
+from controller.core.reading import TRUSTED, State
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.tenancy import TenantRules
@@ -53,28 +53,32 @@ from policies.shield import (
     aside,
     broken,
     counted_on,
-    floor_of,
-    part_of,
+    floors_of,
+    parts_of,
     promised,
     sheddable,
     shielded,
-    weight_of,
+    weights_of,
 )
 from policies.trim import Aimd, Trim, lateness
 from policies.use import UNSEEN, Use
 from policies.water import Water, divided
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every tenant.
+_SET, _OFFERED, _STANDING, _STEADY = Ask.SET, Signal.OFFERED_RATE, Why.STANDING_CAP, Why.STEADY
 GAP = 120.0  # seconds; of a longer silence nobody knows what was used
 HABIT = 300.0  # seconds after which what a tenant takes counts as usual
 USED = 0.8  # share of a cap above which it is used
 TINY = 1e-6  # replica-equivalents; less is not short but rounded
+_tuple = tuple.__new__  # past the one of proposals, which takes twice as long
+_UNDOUBTED = TRUSTED | {State.UNSUPPORTED}
 
 
 class _Case(NamedTuple):
     """What one tick comes down to. Numbers in tokens/s; `short` that relief is wanted, `sure` that the numbers may
-    justify relaxing; `water` the level for all, `strict` the one for who `floods`, and how much; `growth` the factor by
-    which demand is expected to grow, as far as there is room, and `unclaimed` what is spare beyond; `doubted` tenants
-    whose own reading is no evidence."""
+    justify relaxing; `water` the level for all, `strict` the one for who `floods`, and how much; `parts` of the supply
+    by weight, and `floors` below which nobody is capped; `growth` the factor by which demand is expected to grow, as
+    far as there is room, and `unclaimed` what is spare beyond; `doubted` tenants whose own reading is no evidence."""
 
     demands: Mapping[str, float]
     supply: float
@@ -84,7 +88,8 @@ class _Case(NamedTuple):
     water: Water
     strict: Water
     floods: Mapping[str, float]
-    weights: float
+    parts: Mapping[str, float]
+    floors: Mapping[str, float]
     growth: float
     unclaimed: float
     doubted: Set[str]
@@ -93,6 +98,17 @@ class _Case(NamedTuple):
         """What stands of a guarantee beforehand: all of it, unless it is more than the whole pool. Then what is there
         now, because a limit that nobody can reach limits nothing, and a flood fills the queue before it is seen."""
         return guarantee if guarantee <= self.supply else min(guarantee, demand + self.spare)
+
+    def fair(self, name: str, rules: TenantRules, demand: float) -> tuple[float, float, Water]:
+        """The cap of a tenant under a shortfall, how much it floods, and the water that its cap is of."""
+        floor, flood = self.floors[name], self.floods.get(name, 0.0)
+        fair = self.water.fair(rules, demand, floor)
+        if flood > 0.0:
+            strict = self.strict.fair(rules, demand, floor)
+            part = strict + (1.0 - flood) * max(0.0, demand - strict)
+            if part < fair:
+                return part, flood, self.strict
+        return fair, flood, self.water
 
 
 class FairShare:
@@ -191,7 +207,7 @@ class FairShare:
     ) -> tuple[Sequence[Proposal], "FairShare.State"]:
         """SET while demand by tenant, cost and capacity are known; AT_MOST the current cap otherwise."""
         unit = _number(view.estimate.unit_tokens)
-        owners = {t.member: (t, o) for t, o in sorted(view.targets.items())}
+        owners = {t.member: (t, owner) for t, owner in view.targets.items()}
         told = {name: d for name, d in brief.balance.by_flow.items() if name in owners and 0.0 <= d < math.inf}
         carried = _number(brief.balance.carried)
         if not unit or not carried or not told or _number(brief.left) is None:
@@ -202,10 +218,11 @@ class FairShare:
             ]
             return tuple(quiet), state
         demands = {name: d * unit for name, d in sorted(told.items())}
-        doubted = frozenset(name for name in demands if _doubted(view.pool, name))
+        told_of = view.pool.tenants
+        doubted = frozenset([name for name in demands if name in told_of and _doubted(told_of[name])])
         late = lateness(view.pool, objectives, self.config.delay)
         gone = min(max(view.tick.at - state.at, 0.0), GAP) if state.at is not None else 0.0
-        state = self._learn(view, demands, doubted, owners, gone, state)
+        uses = self._learn(view, demands, doubted, owners, gone, state.uses)
         owed = counted_on(view, demands, self.config.utilisation * carried * unit)
         behind = shielded(demands, owed)
         of_use = not behind and _busy(demands, owners) and view.pool.get(Signal.QUEUE_DELAY).trusted
@@ -213,7 +230,7 @@ class FairShare:
             Trim(state.trim, state.cut_at, state.press), view.tick.at, gone, brief.gain, late, short=brief.left > TINY,
             use=of_use, pressed=broken(view.pool, behind),
         )  # fmt: skip
-        state = state._replace(trim=trim.level, cut_at=trim.cut_at, press=trim.press)
+        state = self.State(view.tick.at, uses, trim.level, trim.cut_at, trim.press)
         case = self._case(
             view, brief, demands, unit, carried, late=late is None or late > 1, state=state, owed=owed,
             behind=behind, doubted=doubted,
@@ -223,7 +240,7 @@ class FairShare:
             for target, owner in owners.values()
             if owner.accepted is not None and math.isfinite(owner.accepted)
         ]
-        return tuple(made), state._replace(at=view.tick.at)
+        return tuple(made), state
 
     # --- the level ---------------------------------------------------------------------------------------------------
 
@@ -235,16 +252,12 @@ class FairShare:
         supply = self.config.utilisation * carried * unit
         asked = math.fsum(demands.values())
         other = max(0.0, (total or 0.0) * unit - asked)
-        weights = math.fsum(weight_of(view.tenants.get(t.member, NOBODY)) for t in view.targets)
-        least = self.config.least * supply
+        weights = weights_of(view)
+        parts, floors = parts_of(weights, supply), floors_of(weights, self.config.least * supply)
         water, strict, flooding = Water(), Water(), dict[str, float]()
         if brief.left > TINY:
             # The pool's own level is trimmed by what is measured. By the model no more is relieved than is left; a
             # shielded tenant that is refused is proof that the model is wrong.
-            floors = {
-                name: floor_of(weight_of(view.tenants.get(name, NOBODY)), weights, len(view.targets), least)
-                for name in demands
-            }
             firm = 1.0 - (sheddable(view, brief) if self._gated(view) else 0.0)
             over = 1.0 + self.config.over if firm < 1.0 and not behind else 1.0
             flows = {name: max(firm * d, min(d, owed[name])) for name, d in demands.items()}
@@ -257,7 +270,7 @@ class FairShare:
                 # All that is left, and no less for a gate or a model that says more is carried: the rest would go
                 # elsewhere before it comes to the gate.
                 strict = divided(view, demands, demands, floors, fits, 0.0, fits, trims)
-                usual = {name: self._usual(view, name, state, weights, supply) for name in demands}
+                usual = {name: self._usual(view, name, state, parts[name]) for name in demands}
                 flooding = floods(demands, usual, self.config.flood)
                 for name, d in demands.items():
                     rules = view.tenants.get(name, NOBODY)
@@ -278,7 +291,8 @@ class FairShare:
             water=water,
             strict=strict,
             floods=flooding,
-            weights=weights,
+            parts=parts,
+            floors=floors,
             growth=coming / now if free and now > 0 else 1.0,
             doubted=doubted,
         )
@@ -295,74 +309,65 @@ class FairShare:
         demand = case.demands.get(name)
         if demand is None:
             return Proposal(target, Ask.AT_MOST, current, "fair_share", Why.MISSING)
-        use, weight = state.uses.get(name, UNSEEN), weight_of(rules)
-        weighted = part_of(weight, case.weights, case.supply)
-        floor = floor_of(weight, case.weights, len(view.targets), self.config.least * case.supply)
-        standing = self._standing(rules, use, demand, current, weighted, floor, case)
-        wish, why = standing, Why.STANDING_CAP if standing >= rules.guarantee else Why.GUARANTEE_INFEASIBLE
-        flood, water = case.floods.get(name, 0.0), case.water
-        fair = water.fair(rules, demand, floor) if case.short else math.inf
-        if flood > 0.0:
-            strict = case.strict.fair(rules, demand, floor)
-            part = strict + (1.0 - flood) * max(0.0, demand - strict)
-            if part < fair:
-                water, fair = case.strict, part
-        if fair < standing:
-            wish, why = fair, Why.FAIR_SHARE
-            if water.cut < 1.0 and wish < rules.guarantee:
-                why = Why.GUARANTEE_INFEASIBLE
-        wish = _up(min(wish, limits.max), limits)
-        if wish == current:
-            why = why if case.short else Why.STEADY
+        use = state.uses.get(name, UNSEEN)
+        standing = self._standing(name, rules, use, demand, current, case)
+        wish, why = standing, _STANDING if standing >= rules.guarantee else Why.GUARANTEE_INFEASIBLE
         evidence = {"demand": demand, "p99": use.p99, "guarantee": rules.guarantee, "spare": case.spare}
-        if math.isfinite(water.level):
-            evidence |= {"level": water.level, "trim": state.trim}
-        if flood > 0.0:
-            evidence["floods"] = flood
+        if case.short:
+            fair, flood, water = case.fair(name, rules, demand)
+            if fair < standing:
+                wish, why = fair, Why.FAIR_SHARE
+                if water.cut < 1.0 and wish < rules.guarantee:
+                    why = Why.GUARANTEE_INFEASIBLE
+            if math.isfinite(water.level):
+                evidence |= {"level": water.level, "trim": state.trim}
+            if flood > 0.0:
+                evidence["floods"] = flood
+        wish = _up(wish, limits) if wish < limits.max else limits.max
+        if wish == current and not case.short:
+            why = _STEADY
         # Half a picture may tighten under a shortfall; without one it proves nothing.
         doubtful = not case.sure or name in case.doubted
         if doubtful and (wish >= current or not case.short):
             return Proposal(target, Ask.AT_MOST, current, "fair_share", _doubt(view.pool, name), evidence)
-        return Proposal(target, Ask.SET, wish, "fair_share", why, evidence)
+        return _tuple(Proposal, (target, _SET, wish, "fair_share", why, evidence))
 
     def _standing(
-        self, rules: TenantRules, use: Use, demand: float, current: float, part: float, floor: float, case: _Case
+        self, name: str, rules: TenantRules, use: Use, demand: float, current: float, case: _Case
     ) -> float:  # fmt: skip
-        """The cap without a shortfall; `part` is its weighted part of the pool."""
-        config = self.config
-        known = config.peak * use.p99 if use.seen >= config.newcomer else max(config.peak * use.p99, part)
+        """The cap without a shortfall."""
+        config, (p99, seen) = self.config, use
+        own = (config.peak * p99,) if seen >= config.newcomer else (config.peak * p99, case.parts[name])
         promised = case.stands(rules.guarantee, demand)
         more = min(config.spare * case.spare, demand * (case.growth - 1.0) + config.spare * case.unclaimed)
-        cap = max(promised, known, demand + more, floor)
-        if abs(cap - current) <= config.hysteresis * current and current >= max(promised, demand):
+        cap = max(promised, demand + more, case.floors[name], *own)
+        if abs(cap - current) <= config.hysteresis * current and current >= promised and current >= demand:
             return current
         return cap
 
-    def _usual(
-        self, view: View, name: str, state: "FairShare.State", weights: float, supply: float
-    ) -> float:  # fmt: skip
+    def _usual(self, view: View, name: str, state: "FairShare.State", part: float) -> float:
         """What a tenant was promised or usually takes. Who is new takes nothing usually that is beyond its part: its
         first minute may be the flood."""
         rules, use = view.tenants.get(name, NOBODY), state.uses.get(name, UNSEEN)
-        own = use.p99 if use.seen >= HABIT else min(use.p99, part_of(weight_of(rules), weights, supply))
+        own = use.p99 if use.seen >= HABIT else min(use.p99, part)
         return max(rules.guarantee, own)
 
     # --- what is learned ---------------------------------------------------------------------------------------------
 
     def _learn(
         self, view: View, demands: Mapping[str, float], doubted: Set[str],
-        owners: Mapping[str, tuple[Target, TargetState]], gone: float, state: "FairShare.State",
-    ) -> "FairShare.State":  # fmt: skip
+        owners: Mapping[str, tuple[Target, TargetState]], gone: float, before: Mapping[str, Use],
+    ) -> dict[str, Use]:  # fmt: skip
         """A use is what a tenant asks for, as far as its cap lets it."""
-        uses = {name: use for name, use in state.uses.items() if name in owners}
+        uses = {name: use for name, use in before.items() if name in owners}
         for name, demand in demands.items() if view.estimate.trusted else ():
             if name in doubted:
                 continue
             cap = owners[name][1].accepted
-            now = demand if cap is None else min(demand, max(cap, 0.0))
+            now = demand if cap is None or cap >= demand else max(cap, 0.0)
             known = uses.get(name)
             uses[name] = known.followed(now, gone, self.config.memory) if known is not None else Use(now)
-        return state._replace(uses=uses)
+        return uses
 
 
 def _busy(demands: Mapping[str, float], owners: Mapping[str, tuple[Target, TargetState]]) -> bool:
@@ -380,15 +385,11 @@ def _up(value: float, limits: Limits) -> float:
     """The next value that the target can take: rounded up, because rounding must not relieve more than is asked for."""
     if limits.quantum > 0:
         value = math.ceil(value / limits.quantum - 1e-9) * limits.quantum
-    return min(max(value, limits.min), limits.max)
+    return value if limits.min <= value <= limits.max else min(max(value, limits.min), limits.max)
 
 
-def _doubted(pool: PoolReadings, tenant: str) -> bool:
-    scope = pool.tenants.get(tenant)
-    if scope is None:
-        return False
-    reading = scope.get(Signal.OFFERED_RATE)
-    return not reading.trusted and reading.state is not State.UNSUPPORTED
+def _doubted(tenant: Scope) -> bool:
+    return tenant.get(_OFFERED).state not in _UNDOUBTED
 
 
 def _doubt(pool: PoolReadings, tenant: str) -> Why:
@@ -397,5 +398,5 @@ def _doubt(pool: PoolReadings, tenant: str) -> Why:
         State.STALE: Why.STALE, State.PARTIAL: Why.PARTIAL, State.UNDERFILLED: Why.UNDERFILLED,
     }  # fmt: skip
     scope = pool.tenants.get(tenant)
-    readings = [pool.get(Signal.OFFERED_RATE), *([scope.get(Signal.OFFERED_RATE)] if scope is not None else [])]
+    readings = [pool.get(_OFFERED), *([scope.get(_OFFERED)] if scope is not None else [])]
     return next((by_state.get(r.state, Why.MISSING) for r in reversed(readings) if not r.trusted), Why.MISSING)

@@ -21,7 +21,7 @@ from controller.core.judge import STUCK_SCRAPES
 from controller.core.model import TargetState, Tick
 from controller.core.why import Why
 from policies.verdict import Verdict
-from policies.wayback import SILENT, Phase, arrived, due, moved, onward, opened
+from policies.wayback import CLOSED, OPEN, PROBE, RAMP, SILENT, Phase, arrived, due, moved, onward, opened
 
 LASTS = 3.0  # seconds from the first to the newest judgement after which `slow_windows` of them are enough
 LONG = 28.0  # the same after which two are: of three scrapes of fifteen seconds
@@ -43,7 +43,7 @@ class Health(NamedTuple):
     it is on `trial`; until when it was seen `idle`; `restarts` as last told; `stuck` since when; whether it went out
     for what its `version` did."""
 
-    phase: Phase = Phase.CLOSED
+    phase: Phase = CLOSED
     since: float = 0.0
     until: float = 0.0
     relapses: int = 0
@@ -82,7 +82,7 @@ class Judge:
         remembers, so it is let back as any other."""
         if owner.accepted is None or owner.accepted >= 1.0:
             return Health()
-        return Health(Phase.OPEN, now, now + self.open_time, cause=Why.PROBE)
+        return Health(OPEN, now, now + self.open_time, cause=Why.PROBE)
 
     def after(
         self, name: str, one: Health, verdict: Verdict, owner: TargetState, now: float, patience: float, most: float
@@ -94,26 +94,26 @@ class Judge:
         if verdict.idle is not None:
             one = one._replace(idle=verdict.idle)
         # On the ramp also what the probe began counts, where some of it is of the ramp.
-        told = verdict.since(one.trial if one.phase is Phase.RAMP else one.since, one.idle)
-        if one.phase is Phase.CLOSED:
+        told = verdict.since(one.trial if one.phase is RAMP else one.since, one.idle)
+        if one.phase is CLOSED:
             return self._watched(one, told, now)
         one = _averaged(one, told, told.probed, MEMORY * patience)
         tried = one.tokens > 0 and one.judged - one.since >= TRIED * patience - 1e-6
         slowness, least = one.slowness if tried else None, math.sqrt(self.slow_ratio)
-        if one.phase is Phase.OPEN:
+        if one.phase is OPEN:
             if verdict.stuck:
                 return one
             running = one.cause is Why.SLOW_REPLICA and not one.vainly and one.tokens >= ENOUGH
             if running and slowness is not None and slowness < least and not told.failing(self.errors, 0.5):
-                return fresh(moved(one, Phase.RAMP, now))._replace(trial=one.since)
-            return fresh(moved(one, Phase.PROBE, now))._replace(trial=now) if due(one, now) else one
+                return fresh(moved(one, RAMP, now))._replace(trial=one.since)
+            return fresh(moved(one, PROBE, now))._replace(trial=now) if due(one, now) else one
         if not arrived(one, owner.accepted):
             return fresh(one._replace(since=now))  # it has not got its trickle yet
         if verdict.stuck or verdict.faulty:
             return self.taken_out(name, one, Why.STUCK_REPLICA if verdict.stuck else Why.FAULTY_REPLICA, now, most)
         if told.failing(self.errors, least=1.0) and (told.errors or 0.0) * told.ended >= 2 - 1e-6:
             return self.taken_out(name, one, Why.FAILING_REPLICA, now, most)
-        if slowness is not None and slowness >= (self.slow_ratio if one.phase is Phase.RAMP else least):
+        if slowness is not None and slowness >= (self.slow_ratio if one.phase is RAMP else least):
             return self.taken_out(name, one, Why.SLOW_REPLICA, now, most)
         # Of what it went out for it has to be free: answers without an error are no sign that a GPU has cooled.
         few = 1.0 if now - one.since >= FEW else 3.0
@@ -146,6 +146,8 @@ class Judge:
         is about its present phase; `patience` is how many times as long slowness must last."""
         if not verdict.heard:
             return None
+        if not (told.errors or one.slow or one.stuck is not None or verdict.faulty or verdict.restarts):
+            return None  # nearly always: nothing is the matter
         looked = (STUCK_SCRAPES - 1) * (tick.since_last or 0.0)  # what the reading itself has waited for
         if one.stuck is not None and tick.at - one.stuck + looked >= STUCK - 1e-6:
             return Why.STUCK_REPLICA
@@ -168,9 +170,9 @@ class Judge:
     def taken_out(self, name: str, one: Health, cause: Why, now: float, most: float) -> Health:
         """Out, for longer each time."""
         if cause is Why.RESTARTED:
-            return one._replace(phase=Phase.PROBE, since=now, trial=now, cause=cause, slow=0)
+            return one._replace(phase=PROBE, since=now, trial=now, cause=cause, slow=0)
         cap = most if cause is Why.SLOW_REPLICA else self.open_max
-        vainly = one.vainly + (one.phase is Phase.CLOSED and one.relapses > 0)
+        vainly = one.vainly + (one.phase is CLOSED and one.relapses > 0)
         out = opened(one, name, now, self.open_time, cap)
         return out._replace(cause=cause, vainly=vainly, slow=0, tokens=0.0, stuck=None, version=one.version)
 

@@ -10,12 +10,13 @@ always compared like that. What all replicas share (a model that is wrong in sca
 cancels out in the comparison with the median.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from statistics import median
 from typing import NamedTuple
 
 from controller.core.model import Scope
 from controller.core.ports import View
+from controller.core.ranked import middle, middle_of_others
 from controller.core.reading import Reading
 from controller.core.signals import Signal
 
@@ -23,6 +24,7 @@ SIMILAR = 0.35  # share by which batches may differ from the median's and still 
 LEAST_ITL = 20.0  # gaps between tokens that make a mean
 LEAST_TTFT = 20.0  # first tokens that make a mean; their spread is that of prompts
 LEAST_TPOT = 5.0  # requests that make one; and gaps that tell how a probe fares
+_PER_TOKEN = ((Signal.ITL, LEAST_ITL), (Signal.TPOT, LEAST_TPOT))
 
 
 class Pace(NamedTuple):
@@ -50,9 +52,30 @@ class Against(NamedTuple):
     first: float | None
 
 
+class Peers:
+    """Those that others are compared with, ranked once for all of these."""
+
+    def __init__(self, paces: Iterable[Pace]) -> None:
+        self.all = tuple(paces)
+        self._own, self._raw = sorted(one.own for one in self.all), sorted(one.raw for one in self.all)
+
+    def middle(self, mine: Pace, *, inside: bool) -> tuple[float, float]:
+        """Their medians of `own` and `raw`, without `mine` where it is one of them."""
+        if inside:
+            return middle_of_others(self._own, mine.own), middle_of_others(self._raw, mine.raw)
+        return middle(self._own), middle(self._raw)
+
+    def similar(self, mine: Pace) -> list[Pace]:
+        """The others whose batch is like that of `mine`."""
+        return [
+            one for one in self.all
+            if one is not mine and abs(one.batch - mine.batch) <= SIMILAR * max(one.batch, mine.batch)
+        ]  # fmt: skip
+
+
 def paces(view: View) -> dict[str, Pace]:
     """The pace of every replica that told any: usable latencies of at least a few tokens."""
-    modelled = known(view)
+    modelled, step = known(view), _step(view)
     found: dict[str, Pace] = {}
     for name, scope in sorted(view.pool.replicas.items()):
         latency, least = _per_token(scope)
@@ -61,7 +84,7 @@ def paces(view: View) -> dict[str, Pace]:
         batch = _batch(scope, latency)
         if batch is None:
             continue
-        own = latency.value / _step(view, batch) if modelled else latency.value
+        own = latency.value / step(batch) if modelled else latency.value
         read = view.tick.at - (latency.age or 0.0)
         first = scope.latency(Signal.TTFT, "mean")
         few = first.usable is None or (first.count or 0.0) < LEAST_TTFT
@@ -79,27 +102,28 @@ def known(view: View) -> bool:
     return evidence.get("step_base", 0.0) + evidence.get("step_each", 0.0) > 0
 
 
-def against(mine: Pace, peers: Iterable[Pace], *, modelled: bool) -> Against | None:
-    """A replica against the median of its peers, itself left out. With one peer the model must agree, else nobody could
-    say which of the two is slow. None when there is nobody to compare with."""
-    others = [one for one in peers if one is not mine]
+def against(mine: Pace, peers: Peers, *, inside: bool, modelled: bool) -> Against | None:
+    """A replica against the median of its peers, itself left out where it is `inside`, one of them. With one peer the
+    model must agree, else nobody could say which of the two is slow. None when there is nobody to compare with."""
+    others = len(peers.all) - inside
     if not others:
         return None
-    if not modelled:
-        others = _similar(mine, others)
-        if not others:
+    if modelled:
+        own, raw = peers.middle(mine, inside=inside)
+        own = max(own, 1.0) if others == 1 else own
+    else:
+        similar = peers.similar(mine)
+        if not similar:
             return None
-    usual = median([one.own for one in others])
-    if modelled and len(others) == 1:
-        usual = max(usual, 1.0)
-    return Against(mine.own / usual, mine.raw / median([one.raw for one in others]), _first(mine, others))
+        own, raw = median([one.own for one in similar]), median([one.raw for one in similar])
+    return Against(mine.own / own, mine.raw / raw, _first(mine, peers))
 
 
-def _first(mine: Pace, others: list[Pace]) -> float | None:
+def _first(mine: Pace, peers: Peers) -> float | None:
     """First tokens against those of at least two peers with a like batch."""
     if mine.first is None:
         return None
-    firsts = [one.first for one in _similar(mine, others) if one.first is not None]
+    firsts = [one.first for one in peers.similar(mine) if one.first is not None]
     usual = median(firsts) if len(firsts) > 1 else 0.0
     return mine.first / usual if usual > 0 else None
 
@@ -107,9 +131,9 @@ def _first(mine: Pace, others: list[Pace]) -> float | None:
 def _per_token(scope: Scope) -> tuple[Reading | None, float]:
     """Seconds per token, and how many samples are enough. Where the engine tells no gaps, the mean of whole requests,
     of which fewer are enough."""
-    for signal, enough in ((Signal.ITL, LEAST_ITL), (Signal.TPOT, LEAST_TPOT)):
+    for signal, enough in _PER_TOKEN:
         reading = scope.latency(signal, "mean")
-        if reading.usable is not None and reading.value and (reading.count or 0.0) >= LEAST_TPOT:
+        if reading.value and reading.usable is not None and (reading.count or 0.0) >= LEAST_TPOT:
             return reading, enough
     return None, 0.0
 
@@ -122,11 +146,8 @@ def _batch(scope: Scope, latency: Reading) -> float | None:
     return None if running is None else max(running, 1.0)
 
 
-def _step(view: View, batch: float) -> float:
+def _step(view: View) -> Callable[[float], float]:
+    """Seconds of a step by the model of the pool, by batch."""
     evidence = view.estimate.evidence
     base, each, least = (evidence.get(f"step_{name}", 0.0) for name in ("base", "each", "least"))
-    return max(base + each * batch, least * batch)
-
-
-def _similar(mine: Pace, others: list[Pace]) -> list[Pace]:
-    return [one for one in others if abs(one.batch - mine.batch) <= SIMILAR * max(one.batch, mine.batch)]
+    return lambda batch: max(base + each * batch, least * batch)

@@ -28,10 +28,15 @@ from controller.core.ports import Brief, View
 from controller.core.reading import State
 from controller.core.signals import Signal
 from controller.core.tenancy import TenantRules
-from policies.maxmin import Flow, used, water_level
+from policies.maxmin import Flow, water_level
 
 NOBODY = TenantRules()
 BROKEN = 0.02  # share of a tenant's requests whose refusal is no chance
+
+
+def weights_of(view: View) -> dict[str, float]:
+    """The weight of each tenant that has a cap."""
+    return {target.member: weight_of(view.tenants.get(target.member, NOBODY)) for target in view.targets}
 
 
 def weight_of(rules: TenantRules) -> float:
@@ -39,27 +44,31 @@ def weight_of(rules: TenantRules) -> float:
     return rules.weight if 0 < rules.weight < math.inf else 1e-6
 
 
-def part_of(weight: float, weights: float, supply: float) -> float:
-    """Its part of the supply by weight, if all ask."""
-    return supply * weight / weights
+def parts_of(weights: Mapping[str, float], supply: float) -> dict[str, float]:
+    """The part of each of the supply by weight, if all ask."""
+    whole = math.fsum(weights.values())
+    return {name: supply * weight / whole for name, weight in weights.items()}
 
 
-def floor_of(weight: float, weights: float, tenants: int, least: float) -> float:
-    """Its part of what is kept lest anybody starves: by weight, or as one of so many where that is more. A weight of a
-    thousandth divides what is left, and is no sentence to nothing."""
-    return max(part_of(weight, weights, least), least / max(tenants, 1))
+def floors_of(weights: Mapping[str, float], least: float) -> dict[str, float]:
+    """The part of each of what is kept lest anybody starves: by weight, or as one of so many where that is more. A
+    weight of a thousandth divides what is left, and is no sentence to nothing."""
+    even = least / max(len(weights), 1)
+    parts = parts_of(weights, least).items()
+    return {name: part if part > even else even for name, part in parts}  # noqa: FURB136 - in a fifth of the time of max
 
 
 def counted_on(view: View, demands: Mapping[str, float], supply: float) -> dict[str, float]:
     """What each may count on, tokens/s: what it was promised, in proportion where that is more than there is; where
     nobody was promised anything, its part."""
-    rules = {name: view.tenants.get(name, NOBODY) for name in demands}
     if any(one.guarantee > 0 for one in view.tenants.values()):
-        flows = [Flow(d, 0.0, rules[name].guarantee) for name, d in demands.items() if rules[name].guarantee > 0]
-        cut = water_level(flows, supply) if used(flows, 1.0) > supply else 1.0
-        return {name: one.guarantee * cut for name, one in rules.items()}
-    weights = math.fsum(weight_of(view.tenants.get(target.member, NOBODY)) for target in view.targets)
-    return {name: part_of(weight_of(one), weights, supply) for name, one in rules.items()}
+        own = {name: view.tenants.get(name, NOBODY).guarantee for name in demands}
+        cut = 1.0
+        if promised(view, demands) > supply:
+            cut = water_level([Flow(d, 0.0, own[n]) for n, d in demands.items() if own[n] > 0], supply)
+        return {name: one * cut for name, one in own.items()}
+    parts = parts_of(weights_of(view), supply)
+    return {name: parts[name] for name in demands}
 
 
 def sheddable(view: View, brief: Brief) -> float:
@@ -91,7 +100,8 @@ def aside(
 
 def promised(view: View, demands: Mapping[str, float]) -> float:
     """What is asked for of what was promised, tokens/s."""
-    return math.fsum(min(d, view.tenants.get(name, NOBODY).guarantee) for name, d in demands.items())
+    owed = [(d, view.tenants.get(name, NOBODY).guarantee) for name, d in demands.items()]
+    return math.fsum([d if d < own else own for d, own in owed])  # noqa: FURB136 - in a fifth of the time of min
 
 
 def broken(pool: PoolReadings, names: Sequence[str]) -> bool | None:

@@ -9,6 +9,8 @@ import math
 from typing import NamedTuple
 
 QUANTILE = 0.99
+FALL = QUANTILE - 1.0
+_tuple = tuple.__new__  # past the one of named tuples, which takes twice as long
 
 
 class Use(NamedTuple):
@@ -19,12 +21,14 @@ class Use(NamedTuple):
 
     def followed(self, now: float, gone: float, memory: float) -> "Use":
         """After `gone` seconds in which `now` tokens/s were used; a newcomer's follows faster than in `memory`."""
-        if self.p99 <= 0:
-            return Use(now, self.seen + gone)
-        pace = gone / min(memory, max(self.seen, gone, 1.0))
-        if now > self.p99:
-            return Use(min(now, self.p99 * math.exp(QUANTILE * pace)), self.seen + gone)
-        return Use(max(now, self.p99 * math.exp((QUANTILE - 1.0) * pace)), self.seen + gone)
+        p99, seen = self
+        if p99 > 0:
+            span = seen if gone <= seen >= 1.0 else max(gone, seen, 1.0)
+            pace = gone / (span if span < memory else memory)  # noqa: FURB136 - in a fifth of the time of min
+            rises = now > p99
+            furthest = p99 * math.exp((QUANTILE if rises else FALL) * pace)
+            now = furthest if (furthest < now) == rises else now
+        return _tuple(Use, (now, seen + gone))
 
 
 UNSEEN = Use(0.0)

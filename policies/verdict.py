@@ -23,14 +23,18 @@ from controller.core.ports import Brief, View
 from controller.core.reading import Reading
 from controller.core.signals import Signal
 from controller.core.slo import Objective
-from controller.core.worse import LEAST_ENDED, ended, far_more, usual
+from controller.core.worse import LEAST_ENDED, ended, far_more, usual_of_others
 from policies import pace
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every replica.
+_RUNNING, _ERRORS, _STUCK = Signal.RUNNING, Signal.ERROR_RATIO, Signal.STUCK
+_KILLED, _CRASHED, _FAULTS = Signal.OOM_RESTARTS, Signal.CRASH_RESTARTS, Signal.XID_ERRORS
 PROBED = 0.75  # the same of a probe, whose batch is so small that a healthy one is far quicker as it stands
 SLOWER = 1.25  # a replica that is hardly slower as it stands is not slow, whatever a model says
 RAISE = 1.25  # what late first tokens may make of a slowness that tokens show
 ALONE = 0.5  # what they count for alone
 OVER = 1.5  # times its modelled step time at which the fleet as a whole is slow
+_tuple = tuple.__new__  # past the one of named tuples, which takes two to three times as long
 SOON = 0.5  # share of a promise on the first token within which none is slow
 
 
@@ -110,10 +114,11 @@ def verdicts(
     """Of each of `names`; `serving` are those in full rotation, against whom all are compared."""
     found = pace.paces(view)
     modelled = pace.known(view)
-    peers = [found[name] for name in sorted(serving) if name in found and found[name].enough]
+    peers = pace.Peers(found[name] for name in sorted(serving) if name in found and found[name].enough)
     full = set(serving)
     soon = SOON * min((o.target for o in objectives if o.signal is Signal.TTFT), default=0.0)
     ends = {name: ended(scope) for name, scope in view.pool.replicas.items()}
+    rest = usual_of_others(ends)
     out = {}
     for name in sorted(names):
         scope = view.pool.replicas.get(name)
@@ -123,26 +128,24 @@ def verdicts(
         mine = found.get(name)
         if mine is not None and name in full and not mine.enough:
             mine = None  # what is out gets few requests, so that less must be enough to judge it by
-        told = pace.against(mine, peers, modelled=modelled) if mine is not None else None
-        share, count = ends[name]
-        rest = usual([one for other, one in sorted(ends.items()) if other != name])
-        out[name] = _verdict(view.tick.at, scope, told, mine, soon, share, count, rest)
+        told = pace.against(mine, peers, inside=name in full, modelled=modelled) if mine is not None else None
+        out[name] = _verdict(view.tick.at, scope, told, mine, soon, *ends[name], rest[name])
     return out
 
 
 def heard(scope: Scope) -> bool:
     """Whether the page of a replica was read."""
     return (
-        scope.get(Signal.RUNNING).usable is not None
-        or scope.get(Signal.QUEUE_DEPTH).usable is not None
-        or scope.get(Signal.KV_USAGE).usable is not None
+        scope.usable(_RUNNING) is not None
+        or scope.usable(Signal.QUEUE_DEPTH) is not None
+        or scope.usable(Signal.KV_USAGE) is not None
     )
 
 
 def span(now: float, reading: Reading) -> Span:
     """The seconds that a reading is about."""
     end = now - (reading.age or 0.0)
-    return Span(end - (reading.window or 0.0), end)
+    return _tuple(Span, (end - (reading.window or 0.0), end))
 
 
 def overloaded(view: View, brief: Brief, serving: Collection[str]) -> bool:
@@ -164,24 +167,21 @@ def _verdict(
     now: float, scope: Scope, told: pace.Against | None, mine: pace.Pace | None, soon: float, share: float,
     count: float, rest: float,
 ) -> Verdict:  # fmt: skip
-    killed, crashed = scope.get(Signal.OOM_RESTARTS).usable, scope.get(Signal.CRASH_RESTARTS).usable
-    looked = scope.get(Signal.RUNNING)
+    killed, crashed = scope.usable(_KILLED), scope.usable(_CRASHED)
+    looked = scope.get(_RUNNING)
     scraped = now - looked.age if looked.usable is not None and looked.age is not None else None
     idle = scraped if mine is not None and scraped is not None and mine.read < scraped - 1e-6 else None
     first = told.first if told is not None and mine is not None and (mine.first or 0.0) > soon else None
-    return Verdict(
-        heard(scope),
-        told.ratio if told is not None else None,
-        told.raw if told is not None else None,
-        first,
-        Span(mine.since, mine.read) if mine is not None else None,
-        mine.samples if mine is not None else 0.0,
-        share if count else None,
-        count,
-        span(now, scope.get(Signal.ERROR_RATIO)) if count else None,
-        rest,
-        stuck=bool(scope.get(Signal.STUCK).usable),
-        faulty=bool(scope.get(Signal.XID_ERRORS).usable),
-        restarts=None if killed is None and crashed is None else (killed or 0.0) + (crashed or 0.0),
-        idle=idle,
-    )
+    stuck, faulty = bool(scope.usable(_STUCK)), bool(scope.usable(_FAULTS))
+    restarts = None if killed is None and crashed is None else (killed or 0.0) + (crashed or 0.0)
+    counted = span(now, scope.get(_ERRORS)) if count else None
+    ratio, raw, paced, samples = None, None, None, 0.0
+    if told is not None:
+        ratio, raw = told.ratio, told.raw
+    if mine is not None:
+        paced, samples = Span(mine.since, mine.read), mine.samples
+    said = (
+        heard(scope), ratio, raw, first, paced, samples, share if count else None, count, counted, rest, stuck, faulty,
+        restarts, idle,
+    )  # fmt: skip
+    return _tuple(Verdict, said)

@@ -40,6 +40,9 @@ from controller.core.why import Why
 from policies.pace import known, paces
 from policies.relieved import Ill, kept, queued, silent, watched
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every replica.
+_SET, _AT_MOST, _MISSING = Ask.SET, Ask.AT_MOST, Why.MISSING
+_tuple = tuple.__new__  # past the one of named tuples, which takes twice as long
 ROUTERS = ("weighted", "load_aware", "least_loaded")
 STEP = 0.04  # of a full share: less is not worth a write, but for the way back to 1
 LOOP = 0.5  # what g * rho / (1 - rho) may be
@@ -142,29 +145,30 @@ class Weights:
         self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Weights.State"
     ) -> tuple[Sequence[Proposal], "Weights.State"]:
         """SET the weight of each replica; AT_MOST what it has where its pace or the load is not known."""
-        current = {t.member: owner.accepted for t, owner in sorted(view.targets.items()) if owner.accepted is not None}
+        current = {t.member: owner.accepted for t, owner in view.targets.items() if owner.accepted is not None}
         targets = {t.member: t for t in view.targets}
-        parts = {name: stands_for(view.pool, name) or (name,) for name in sorted(targets)}
+        parts = {name: stands_for(view.pool, name) or (name,) for name in targets}
         zoned = any(_zoned(name, own) for name, own in parts.items())
         if self.config.router == "least_loaded" and len(targets) > 1 and not zoned:
             return self._relieve(view, objectives, current, targets, state)
         if self.config.router != "weighted" or len(targets) < 2:
             why = Why.ROUTER_BALANCES if self.config.router != "weighted" else Why.STEADY
             alone = self._learn(view, parts, state, zoned=zoned) if zoned else self.State()  # who comes later is new
-            return tuple(Proposal(targets[n], Ask.SET, 1.0, "weights", why) for n in current), alone
+            return tuple(Proposal(targets[n], _SET, 1.0, "weights", why) for n in current), alone
         state = self._learn(view, parts, state, zoned=zoned)
         state, undo = self._cost(view, current, state)
         if undo is not None:
             back = [
-                Proposal(targets[n], Ask.SET, undo.get(n, w), "weights", Why.HIT_RATE_LOST) for n, w in current.items()
+                Proposal(targets[n], _SET, undo.get(n, w), "weights", Why.HIT_RATE_LOST) for n, w in current.items()
             ]
             return tuple(back), state
         gain = self._gain(view, brief)
         wishes = self._wishes(view, state, gain, parts) if view.tick.at >= state.resting else {}
         # In a fleet that has just begun nobody is new.
-        oldest = max(*(self._ramp(member, view.tick.at) for member in state.members.values()), self.config.floor)
+        ramps = {name: self._ramp(member, view.tick.at) for name, member in state.members.items()}
+        oldest = max(*ramps.values(), self.config.floor)
         proposals = [
-            self._one(targets[name], weight, wishes.get(name), gain, view, state, oldest, parts[name])
+            self._one(targets[name], weight, wishes.get(name), gain, view, state, ramps, oldest, parts[name])
             for name, weight in current.items()
         ]
         return tuple(proposals), self._moving(view.tick.at, current, proposals, state)
@@ -187,22 +191,22 @@ class Weights:
         now, quiet = view.tick.at, silent(view, target.member, one)
         if one.sure and not quiet and (one.now or weight == 1.0):
             least = max(view.limits[target].min, view.limits[target].quantum)
-            return Proposal(target, Ask.SET, min(weight, least), "weights", Why.FAILING_REPLICA)
+            return Proposal(target, _SET, min(weight, least), "weights", Why.FAILING_REPLICA)
         wish = 1.0
         if weight < 1.0 and not one.now and not quiet:
-            return Proposal(target, Ask.AT_MOST, weight, "weights", Why.MISSING)
+            return Proposal(target, _AT_MOST, weight, "weights", _MISSING)
         if one.slow is not None and (weight < 1.0 or now - one.slow >= self.config.patience):
             share = kept(view, objectives, one.slowness)
             if weight < 1.0 and share is None:
-                return Proposal(target, Ask.AT_MOST, weight, "weights", Why.MISSING)
+                return Proposal(target, _AT_MOST, weight, "weights", _MISSING)
             wish = 1.0 if share is None else max(share, self.config.floor)
             if queued(view, target.member):
                 wish = 1.0
         if wish == weight == 1.0:
-            return Proposal(target, Ask.SET, 1.0, "weights", Why.ROUTER_BALANCES)
+            return Proposal(target, _SET, 1.0, "weights", Why.ROUTER_BALANCES)
         value = self._towards(wish, weight, STEP)
         why = Why.STEADY if value == weight else Why.PACE
-        return Proposal(target, Ask.SET, value, "weights", why, {"pace": one.slowness, "share": wish})
+        return Proposal(target, _SET, value, "weights", why, {"pace": one.slowness, "share": wish})
 
     def _towards(self, wish: float, weight: float, step: float) -> float:
         """One tick's way to what is wanted, where that is worth a write."""
@@ -214,11 +218,10 @@ class Weights:
 
     def _one(
         self, target: Target, weight: float, wish: float | None, gain: float, view: View, state: "Weights.State",
-        oldest: float, parts: Sequence[str],
+        ramps: Mapping[str, float], oldest: float, parts: Sequence[str],
     ) -> Proposal:  # fmt: skip
-        members = [state.members[one] for one in parts]
-        known = [one.pace for one in members if one.pace is not None]
-        ramp = max(self._ramp(one, view.tick.at) for one in members) / oldest
+        known = [pace for one in parts if (pace := state.members[one].pace) is not None]
+        ramp = (ramps[parts[0]] if len(parts) == 1 else max([ramps[one] for one in parts])) / oldest
         evidence = {"ramp": ramp, "gain": gain}
         if known:
             evidence = {"pace": math.exp(math.fsum(known) / len(known)), **evidence}
@@ -227,13 +230,14 @@ class Weights:
         if ramp < 1.0 and (wish is None or ramp <= wish or _zoned(target.member, parts)):
             # It has no share yet that could be cut too fast. A zone's is what its size is worth, at most.
             value = max(ramp if wish is None else min(ramp, wish), self.config.floor)
-            return Proposal(target, Ask.SET, _round(value), "weights", Why.SLOW_START, evidence)
+            return Proposal(target, _SET, _round(value), "weights", Why.SLOW_START, evidence)
         if wish is None:
-            why = Why.HIT_RATE_LOST if view.tick.at < state.resting else Why.MISSING
-            return Proposal(target, Ask.AT_MOST, weight, "weights", why, evidence)
+            why = Why.HIT_RATE_LOST if view.tick.at < state.resting else _MISSING
+            return _tuple(Proposal, (target, _AT_MOST, weight, "weights", why, evidence))
         # A small zone has small shares.
         value = self._towards(wish, weight, STEP * min(wish, 1.0) if _zoned(target.member, parts) else STEP)
-        return Proposal(target, Ask.SET, value, "weights", Why.STEADY if value == weight else Why.PACE, evidence)
+        why = Why.STEADY if value == weight else Why.PACE
+        return _tuple(Proposal, (target, _SET, value, "weights", why, evidence))
 
     def _wishes(
         self, view: View, state: "Weights.State", gain: float, parts: Mapping[str, Sequence[str]]
@@ -350,7 +354,7 @@ class Weights:
         if state.move is not None:
             return state
         anchor = state.anchor if state.anchor.keys() == current.keys() else current
-        moved = max((abs(p.value - anchor[p.target.member]) for p in proposals if p.ask is Ask.SET), default=0.0)
+        moved = max((abs(p.value - anchor[p.target.member]) for p in proposals if p.ask is _SET), default=0.0)
         if moved >= MOVED and state.hit is not None and state.since is not None and now - state.since >= WARM:
             return state._replace(anchor=current, move=Move(now, anchor, state.hit, state.noise))
         return state._replace(anchor=anchor)

@@ -39,8 +39,10 @@ def beyond(rules: FleetRules, policies: Mapping[str, Any]) -> dict[tuple[str, st
     found = {}
     for pool in rules.pools:
         for lever in pool.levers:
+            if lever.lever is not Lever.DOWNGRADE:
+                continue
             says = getattr(policies.get(f"{pool.pool}/{lever.lever}"), "beyond", None)
-            if lever.lever is not Lever.DOWNGRADE or says is None:
+            if says is None:
                 continue
             for name in lever.members:
                 there = known.get(name)

@@ -63,7 +63,7 @@ class Rung:
         self._capacity, self._undone = lever.lever is _REPLICAS, lever.lever in seen.effect.undos
         # Whether also what stays is looked at: capacity that is short, and values that an undo takes back.
         self._looks = self._capacity or self._undone
-        self._calm = not self._looks and not lever.own
+        self._calm = not (self._off or self._looks or lever.own)
 
     def propose(
         self, policy: Policy[Any] | None, left: float, short: float, state: Any, below: float = 0.0
