@@ -40,10 +40,9 @@ class Common:
     gain: float = 1.0
     out: int = 0
 
-    @property
-    def stable_since(self) -> float:
-        """Since when wishes count for stabilising, unix seconds. A lever that swings by itself looks back further."""
-        return self.tick.at - self.rules.stabilise / self.gain - 1e-6
+    def __post_init__(self) -> None:
+        # Since when wishes count for stabilising, unix seconds. A lever that swings by itself looks back further.
+        self.stable_since = self.tick.at - self.rules.stabilise / self.gain - 1e-6
 
     @cached_property
     def unread(self) -> Doubt | None:

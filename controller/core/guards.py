@@ -253,8 +253,10 @@ def remembered(
 ) -> GuardState:  # fmt: skip
     """The same of a target that needs no case: nothing of it moves."""
     at, every = common.tick.at, common.rules.every
-    due = at + every if every and at >= before.due - 1e-6 else before.due
-    wishes, now = before.wishes, (at, value)
+    wishes, _, _, due, _, _ = before
+    if every and at >= due - 1e-6:
+        due = at + every
+    now = (at, value)
     wish = now if sought is None or sought == value else (at, sought)
     if len(wishes) == 1 and wishes[0][1] == wish[1]:
         return _tuple(GuardState, ((wish,), changes, now, due, short, out))  # nearly always

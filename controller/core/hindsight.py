@@ -46,8 +46,9 @@ def look(
     for lever, own in values.items():
         for target in pool.of_lever(lever):
             held = snapshot.targets.get(target, UNREAD)
-            if held.accepted is not None:
-                own[target.member] = held.accepted
+            value = held.accepted
+            if value is not None:
+                own[target.member] = value
             if held.foreign_writer:
                 foreign.add(lever)
     stands: dict[Lever, float] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from controller.core import burn
@@ -19,7 +20,7 @@ UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
 PRIOR = Profile()  # of a pool that has none of its own
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EstimatorSpec:
     """What the estimator must know of a pool. `profile` None means the default prior; `cold_start` is the prior for the
     seconds from asking for a replica to its first answer; `lead` what a decision loses on top (a tick, a window);
@@ -35,13 +36,13 @@ class EstimatorSpec:
     give_up: float = 900.0
     band: Band | None = None
 
-    @property
+    @cached_property
     def itl_target(self) -> float | None:
         """Seconds per output token that the strictest objective allows."""
         targets = [o.target for o in self.objectives if o.signal in (Signal.ITL, Signal.TPOT)]
         return min(targets) if targets else None
 
-    @property
+    @cached_property
     def passing(self) -> float:
         """Seconds of wait that are no queue: half of the tightest wait that is promised."""
         waits = [o.target for o in self.objectives if o.signal in (Signal.TTFT, Signal.QUEUE_TIME)]

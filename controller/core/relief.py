@@ -48,7 +48,8 @@ def held_out(snapshot: Snapshot) -> dict[str, int]:
     """How many of the replicas that are seen a breaker holds out of rotation, by pool; none where no pool is named."""
     out: dict[str, int] = {}
     for target, held in snapshot.targets.items():
-        if held.accepted is not None and held.accepted < OUT and target.lever is Lever.BREAKER:
+        factor = held.accepted
+        if factor is not None and factor < OUT and target.lever is Lever.BREAKER:
             readings = snapshot.pools.get(target.pool)
             if readings is not None and target.member in readings.replicas:
                 out[target.pool] = out.get(target.pool, 0) + 1

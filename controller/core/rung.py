@@ -89,8 +89,9 @@ class Rung:
             mine = self.owners
             for one in proposals:
                 # A law that computes nonsense must not reach the merge; config tests find it, production ignores it.
-                if math.isfinite(one.value) and one.target in mine:
-                    wanted.setdefault(one.target, []).append(one)
+                target = one.target
+                if math.isfinite(one.value) and target in mine:
+                    wanted.setdefault(target, []).append(one)
         except Exception as error:  # noqa: BLE001 - a stranger's law must not stop the other pools; the plan tells
             self.broken = f"{type(error).__name__}: {error}"
             return {}, state
@@ -302,8 +303,10 @@ def _sending(lever: LeverRules, current: float, final: float, now: float) -> tup
     drops after a time is sent again at every tick: when the data is lost, the reason for it is not."""
     if lever.mode not in ACTING:
         return False, None
-    renewed = lever.expiry > 0 and final != lever.rest
-    return final != current or renewed, now + lever.expiry if renewed else None
+    expiry = lever.expiry
+    if expiry > 0 and final != lever.rest:
+        return True, now + expiry
+    return final != current, None
 
 
 def without_effect(decision: Decision, lever: LeverRules) -> Decision:

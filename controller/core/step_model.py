@@ -60,9 +60,10 @@ def _each(profile: Profile, shape: Shape, prefill: float) -> float:
 
 def _prefill(profile: Profile, shape: Shape) -> float:
     """The part of it that is the prefill of the request that replaces a finished one."""
-    uncached = shape.prompt * (1.0 - shape.hit_rate)
-    cached = shape.prompt - uncached
-    return (profile.b * uncached + profile.e * uncached * (cached + uncached / 2)) / max(shape.output, 1.0)
+    prompt, output, hit_rate = shape
+    uncached = prompt * (1.0 - hit_rate)
+    cached = prompt - uncached
+    return (profile.b * uncached + profile.e * uncached * (cached + uncached / 2)) / max(output, 1.0)
 
 
 def step_time(profile: Profile, shape: Shape, n: float, kappa: float = 1.0) -> float:
