@@ -221,10 +221,12 @@ class Breaker:
         )  # fmt: skip
 
     def _eject(
-        self, health: Mapping[str, Health], said: Mapping[str, Verdict], judged: "Mapping[str, _Judged]",
+        self, health: dict[str, Health], said: Mapping[str, Verdict], judged: "Mapping[str, _Judged]",
         whole: Condemned | None, room: int, overload: bool, tick: Tick, most: float,
     ) -> tuple[dict[str, Health], dict[str, Why]]:  # fmt: skip
         """The health after ejections, and why some that look bad were left where they are."""
+        if whole is None and all(one.why is None for one in judged.values()):
+            return health, {}  # nearly always
         after, held = dict(health), dict[str, Why]()
         together = whole.names if whole is not None else ()
         bad: list[tuple[int, float, str, Why]] = []

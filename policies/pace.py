@@ -17,7 +17,7 @@ from typing import NamedTuple
 from controller.core.model import Scope
 from controller.core.ports import View
 from controller.core.ranked import middle, middle_of_others
-from controller.core.reading import Reading
+from controller.core.reading import MISSING, Reading
 from controller.core.signals import Signal
 
 SIMILAR = 0.35  # share by which batches may differ from the median's and still be compared without a model
@@ -131,9 +131,10 @@ def _first(mine: Pace, peers: Peers) -> float | None:
 def _per_token(scope: Scope) -> tuple[Reading | None, float]:
     """Seconds per token, and how many samples are enough. Where the engine tells no gaps, the mean of whole requests,
     of which fewer are enough."""
+    told = scope.latencies
     for signal, enough in _PER_TOKEN:
-        reading = scope.latency(signal, "mean")
-        if reading.value and reading.usable is not None and (reading.count or 0.0) >= LEAST_TPOT:
+        reading = told[signal].get("mean", MISSING) if signal in told else MISSING
+        if reading.value and (reading.count or 0.0) >= LEAST_TPOT and reading.usable is not None:
             return reading, enough
     return None, 0.0
 

@@ -36,8 +36,8 @@ def others(pool: PoolReadings, profile: Profile, shape: Shape) -> Others | None:
     seen = []
     for _, scope in sorted(pool.replicas.items()):
         latency = scope.latency(Signal.ITL, "mean")
-        count, itl = latency.count or 0.0, latency.usable
-        if count < FEW or not itl:
+        count = latency.count or 0.0
+        if count < FEW or not (itl := latency.usable):
             continue
         running = scope.get(Signal.RUNNING).usable
         if running is not None:
