@@ -38,6 +38,12 @@ GROUNDS: Mapping[str, str] = {
         "keeps what it has for three minutes, has just let go. With `stabilise: 270s` it attains 93 % in place of 88 % "
         "of all that is offered, for 4 % more GPU-hours; other scenarios pay for it, and the config is one for all."
     ),
+    "elsewhere:sawtooth": (
+        "With a period of four dead times whoever follows the load comes late for its rise and has too much in its "
+        "fall: Governor goes from 10 to 22 replicas and back. The planner of Dynamo, which takes one at a time and "
+        "waits for it, swings between 12 and 17, and the PID creeps from 9 to 13 once; a constant fleet would do as "
+        "well here."
+    ),
     "shed": (
         "The floor is out of reach for everybody. A Governor that is told the size of the crowd and asks in the second "
         "of its onset sheds 3.1 to 4.8 % of the smaller crowd and 9.2 to 10.0 % of the larger one, because replicas "
