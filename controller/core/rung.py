@@ -64,6 +64,8 @@ class Rung:
         # Whether also what stays is looked at: capacity that is short, and values that an undo takes back.
         self._looks = self._capacity or self._undone
         self._calm = not (self._off or self._looks or lever.own)
+        self._alike: tuple[GuardState, float, bool] | None = None
+        self._memory = _UNGUARDED
 
     def propose(
         self, policy: Policy[Any] | None, left: float, short: float, state: Any, below: float = 0.0
@@ -152,9 +154,13 @@ class Rung:
     def _kept(self, target: Target, asked: Proposal, before: GuardState) -> tuple[Decision, GuardState]:
         """What comes of a target that stays: most of most fleets do, and for these ``_one`` comes to nothing else."""
         _, ask, value, _, why, evidence = asked
-        lever, now = self.lever, self._now
-        moved = changes(before, lever.memory, value, now)
-        after = guards.remembered(self.common, before, moved, value, None if ask in _BOUNDS else value)
+        lever, now, doubts = self.lever, self._now, ask in _BOUNDS
+        if self._alike == (before, value, doubts):
+            after = self._memory  # those that always were where they are share one memory
+        else:
+            moved = changes(before, lever.memory, value, now)
+            after = guards.remembered(self.common, before, moved, value, None if doubts else value)
+            self._alike, self._memory = (before, value, doubts), after
         send, until = _sending(lever, value, value, now)
         told = dict(evidence)  # a copy, as in a merge
         made = (target, value, value, why, _NO_STEPS, told, send, lever.mode, until, False, ())
