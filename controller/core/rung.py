@@ -64,8 +64,11 @@ class Rung:
         # Whether also what stays is looked at: capacity that is short, and values that an undo takes back.
         self._looks = self._capacity or self._undone
         self._calm = not (self._off or self._looks or lever.own)
+        # Of the last one that stayed: its value, what was remembered and asked, and what came of it.
+        self._legal: float | None = None
         self._alike: tuple[GuardState, float, bool] | None = None
         self._memory = _UNGUARDED
+        self._sent: tuple[bool, float | None] = False, None
 
     def propose(
         self, policy: Policy[Any] | None, left: float, short: float, state: Any, below: float = 0.0
@@ -148,23 +151,24 @@ class Rung:
             return False
         if self._per_replica and value != self.lever.rest:
             return False
-        free = owner.pin is None and guards.blocking(owner) is None
-        return free and guards.bounds(self.lever.limits, value)[0] == value
+        if owner.pin is not None or guards.blocking(owner) is not None:
+            return False
+        if value != self._legal and guards.bounds(self.lever.limits, value)[0] == value:
+            self._legal = value
+        return value == self._legal
 
     def _kept(self, target: Target, asked: Proposal, before: GuardState) -> tuple[Decision, GuardState]:
         """What comes of a target that stays: most of most fleets do, and for these ``_one`` comes to nothing else."""
         _, ask, value, _, why, evidence = asked
         lever, now, doubts = self.lever, self._now, ask in _BOUNDS
-        if self._alike == (before, value, doubts):
-            after = self._memory  # those that always were where they are share one memory
-        else:
+        if self._alike != (before, value, doubts):  # those that always were where they are share one memory
             moved = changes(before, lever.memory, value, now)
-            after = guards.remembered(self.common, before, moved, value, None if doubts else value)
-            self._alike, self._memory = (before, value, doubts), after
-        send, until = _sending(lever, value, value, now)
+            self._memory = guards.remembered(self.common, before, moved, value, None if doubts else value)
+            self._alike, self._sent = (before, value, doubts), _sending(lever, value, value, now)
+        send, until = self._sent
         told = dict(evidence)  # a copy, as in a merge
         made = (target, value, value, why, _NO_STEPS, told, send, lever.mode, until, False, ())
-        return _tuple(Decision, made), after
+        return _tuple(Decision, made), self._memory
 
     def _one(
         self, target: Target, owner: TargetState, proposals: Sequence[Proposal], before: GuardState

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.core.guard_state import GuardState
@@ -43,7 +44,19 @@ STATES = st.builds(
     st.sampled_from([0.0, NOW + 30.0]),
 )  # fmt: skip
 ASKED = st.lists(st.tuples(st.sampled_from([Ask.SET, Ask.AT_LEAST, Ask.AT_MOST]), VALUES), max_size=2)
-MEMBERS = st.lists(st.tuples(OWNERS, STATES, ASKED), min_size=1, max_size=4)
+HANDS: st.SearchStrategy[dict[str, Any]] = st.just({}) | st.sampled_from(
+    [{"pin": Pin(0.5, NOW + 60.0, "load test")}, {"foreign_writer": "kubectl"}, {"last_outcome": Outcome.UNKNOWN}]
+)
+STAYING = st.tuples(st.sampled_from([0.0, 1.0]), STATES)
+OF_ONE = st.lists(
+    st.tuples(st.sampled_from([Ask.SET, Ask.AT_MOST]), HANDS, st.none() | st.none() | STATES), min_size=1, max_size=4
+)
+ALIKE = st.tuples(STAYING, OF_ONE).map(
+    lambda both: [
+        (TargetState(both[0][0], **hand), state or both[0][1], [(ask, both[0][0])]) for ask, hand, state in both[1]
+    ]
+)
+MEMBERS = ALIKE | st.lists(st.tuples(OWNERS, STATES, ASKED), min_size=1, max_size=4)
 RULES = st.builds(
     LeverRules, st.sampled_from([Lever.WEIGHT, Lever.BREAKER, Lever.TENANT_CAP, Lever.ADMISSION, Lever.DOWNGRADE]),
     st.just("p"), st.just("a"), st.sampled_from(list(Mode)),
@@ -78,8 +91,15 @@ def decided(
     return rung.decide(wanted, states, None), states
 
 
+WISHED = GuardState(((NOW - 30.0, 0.25),), (), (NOW - 15.0, 1.0))
+
+
 @settings(max_examples=400)
 @given(RULES, MEMBERS)
+@example(  # alike but for a doubt, which is no wish
+    LeverRules(Lever.TENANT_CAP, "p", "a", limits=Limits(0.0, 1000.0), stabilise=60.0),
+    [(TargetState(1.0), WISHED, [(Ask.SET, 1.0)]), (TargetState(1.0), WISHED, [(Ask.AT_MOST, 1.0)])],
+)
 def test_the_short_way_forgets_no_pin_no_stranger_and_no_bound(
     rules: LeverRules, members: list[tuple[TargetState, GuardState, list[tuple[Ask, float]]]]
 ) -> None:
