@@ -266,7 +266,7 @@ class FairShare:
             spare = min(fits, supply) - promised(view, demands)
             kept = aside(view, demands, owed, behind, spare, self.config.aside)
             fits, room = fits - kept, supply - kept
-            if below > 0:
+            if below > TINY * unit:
                 # All that is left, and no less for a gate or a model that says more is carried: the rest would go
                 # elsewhere before it comes to the gate.
                 strict = divided(view, demands, demands, floors, fits, 0.0, fits, trims)

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.core.model import Lever, Proposal, Target, TargetState, Tick
@@ -172,6 +172,15 @@ rules_of = st.dictionaries(
 amount = st.floats(0.0, 100.0)
 
 
+@example(
+    {"a": 0.0, "b": 0.0, "c": 7.0, "f": 37.552734375},
+    {"a": 9817.0},
+    1.0,
+    17.921875,
+    1.0,
+    2.225073858507e-311,
+    {"c": TenantRules(0.0, 3.0), "d": TenantRules(), "f": TenantRules(0.0, 2.0)},
+)  # room below that is rounded raised the cap of one who asks for nothing
 @settings(max_examples=100)
 @given(many, uses, st.floats(0.1, 100.0), amount, amount, amount, rules_of)
 def test_caps_fall_with_what_is_left_and_never_relieve_more(
