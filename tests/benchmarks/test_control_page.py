@@ -262,7 +262,10 @@ def test_victims_vanish_in_the_sum_of_whoever_floods() -> None:
         flooder = Counted(9000, 8000, 0, 0, {"rejected": 1000})
         return outcome(events={"flood": within(0.9)}, tenants_in={"flood": {**there, "flooder": flooder}})
 
-    runs = {"governor": same(one(990)), "hpa": [one(600), one(660), None, None, None]}
+    runs: dict[str, Sequence[Outcome | None]] = {
+        "governor": same(one(990)),
+        "hpa": [one(600), one(660), None, None, None],
+    }
     text = page.text(bench(made("flood", runs)))
     names = list(made("flood", runs).case.tenants)
     cells = {"governor": ["99.00"] * 4, "hpa": ["63.00"] * 4}
