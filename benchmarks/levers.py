@@ -4,6 +4,7 @@ that take what the plan sends. What deciding costs is measured on it, and the in
 
 import json
 import math
+import platform
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -223,8 +224,8 @@ def line(one: Deciding) -> str:
 HEADING = "## Deciding with all levers\n"
 _SECTION = """
 Learning and deciding of one tick, as CPU time: six levers in every pool, each with its own law, {replicas} replicas and
-{tenants} tenants a pool, under a load that moves. Medians over {seeds} seeds, {when}. The bound is {bound:g} s for a
-thousand pools. `make bench ARGS="--only levers"` measures it anew.
+{tenants} tenants a pool, under a load that moves. Medians over {seeds} seeds, {when}, Python {python}. The bound is
+{bound:g} s for a thousand pools. `make bench ARGS="--only levers"` measures it anew.
 
 | pools | targets | seconds |
 | --- | --- | --- |
@@ -234,7 +235,14 @@ thousand pools. `make bench ARGS="--only levers"` measures it anew.
 def section(rows: Sequence[Deciding]) -> str:
     """Its part of docs/performance.md, ending in an empty line."""
     when, size = datetime.now(UTC).strftime("%Y-%m-%d"), rows[0].size
-    head = _SECTION.format(replicas=size.replicas, tenants=size.tenants, seeds=SEEDS, when=when, bound=BOUND)
+    head = _SECTION.format(
+        replicas=size.replicas,
+        tenants=size.tenants,
+        seeds=SEEDS,
+        when=when,
+        python=platform.python_version(),
+        bound=BOUND,
+    )
     missed = {one: " **(missed)**" if one.seconds > BOUND * one.size.pools / 1000 else "" for one in rows}
     lines = [f"| {one.size.pools:,} | {one.targets:,} | {one.seconds:.2f}{missed[one]} |\n" for one in rows]
     return "".join([HEADING, head, *lines, "\n"])
