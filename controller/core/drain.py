@@ -141,10 +141,13 @@ def _owed(held: Drain, weights: Mapping[str, Decision], now: float) -> tuple[dic
 
 
 def _kept(decision: Decision) -> Decision:
-    """A weight that was asked for by a drain which has just ended: it is not lowered to be raised a tick later."""
+    """A weight that was asked for by a drain which has just ended: it is not lowered to be raised a tick later. One
+    that is down already stays so until the next tick gives it back, and says by whom it is."""
     if decision.blocked or decision.current is None or not asked(decision):
         return decision
-    return decision._replace(final=decision.current, why=Why.STAYS, steps=())
+    down = decision.current == decision.final
+    steps = (Step(BY, decision.current, decision.current, Why.STAYS, "its drain is over"),) if down else ()
+    return decision._replace(final=decision.current, why=Why.STAYS, steps=steps)
 
 
 def _goes(weight: Decision | None) -> bool:

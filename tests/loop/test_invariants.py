@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.levers import INTERVAL, SMALL, Controller, Fleet, Size, broken, config
@@ -109,6 +109,7 @@ def relaxes(decision: Decision) -> bool:
 
 @slow
 @given(lives)
+@example(Life(0, 0.1, ("", "", "missing", "", "", "gone"), drain=45.0))  # down by a drain that ends with the data
 def test_1_every_final_value_is_within_its_bounds_and_on_its_quantum(life: Life) -> None:
     for _, plan, _ in live(life):
         for d in plan.decisions:
