@@ -13,6 +13,7 @@ from controller.core.reading import Reading, State
 WINDOWS: dict[str, float] = {"5m": 300.0, "30m": 1800.0, "1h": 3600.0, "6h": 21600.0, "3d": 259200.0}
 FAST = ("1h", "5m", 14.4)
 SLOW = ("6h", "30m", 6.0)
+LATELY = "5m"
 MIN_EVENTS = 100.0  # below this in the long window one miss is worth too much to act on
 BINS = 60
 PERIOD = 30 * 86400.0  # seconds; the period that the factors are made for
@@ -77,7 +78,13 @@ class BudgetLedger:
 
 def burning(readings: Mapping[str, Reading], period: float = PERIOD) -> bool:
     """Whether the budget of `period` seconds burns too fast by the fast or the slow pair: both windows above the
-    factor, enough events. The factors are for 30 days, where they mean 2 % of the budget in an hour and 5 % in six."""
+    factor, enough events. The factors are for 30 days, where they mean 2 % of the budget in an hour and 5 % in six.
+
+    What has burnt is over when the last five minutes spend no more than the budget: the slow pair would remember a
+    crowd for half an hour after it, and hold all replicas that came for it."""
+    lately = readings.get(LATELY)
+    if lately is not None and lately.value is not None and lately.value <= 1.0:
+        return False
     for long, short, factor in (FAST, SLOW):
         a, b = readings.get(long), readings.get(short)
         if a is None or b is None or a.value is None or b.value is None:
