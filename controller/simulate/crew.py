@@ -23,6 +23,7 @@ from multiprocessing.synchronize import Event
 
 from controller.core.errors import InputError
 from controller.run import logs, memory
+from controller.simulate.interrupts import deferred
 from controller.simulate.jobs import GOVERNOR, ORACLE, SEARCHES, STATIC, Task, contenders, do
 from controller.simulate.load import Origin, Study
 from controller.simulate.run import Cancelled, Frame, Run, Watch
@@ -113,9 +114,10 @@ def _there(study: Study, tasks: Sequence[Task], followers: Followers, progress: 
     frames: Queue[Frame] = context.Queue()
     stop = context.Event()
     begin = partial(_begin, study.origin, frames if progress.frames else None, stop)
-    with _executor(workers, begin, stop) as pool:
+    with deferred() as may_end, _executor(workers, begin, stop) as pool:
         running: dict[Future[Run | None], Task] = {pool.submit(_work, task): task for task in tasks}
         while running:
+            may_end()
             ended, _ = wait(running, timeout=_TURN, return_when=FIRST_COMPLETED)
             _drain(frames, progress)
             for future in ended:

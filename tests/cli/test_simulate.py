@@ -137,7 +137,11 @@ def test_it_ends_when_told_to_and_leaves_no_worker_behind(tmp_path: Path, number
         assert "chat/replicas" in process.stdout.readline()  # it is in the middle of it
         began = time.monotonic()
         process.send_signal(number)
-        process.wait(timeout=30)
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # else the test waits for it, too
+            raise
         assert time.monotonic() - began < 20
         assert process.returncode == code
         assert process.stderr is not None
