@@ -58,6 +58,12 @@ GROUNDS: Mapping[str, str] = {
         "then 13; so it serves the fourth minute. Its next panics take it to 40, and it lets go at once. Governor "
         "asks for 32 where 23 are needed, because its margins multiply as in the smaller crowd."
     ),
+    "elsewhere:prompt-shift": (
+        "Governor learns how long requests are over three minutes, so a change from one second to the next is "
+        "half believed after two: of the 18 replicas that are needed it asks for 8 after a minute, 13 after "
+        "two, 14 after three and 19 after four. What is in flight tells at once, and peers that go by it, or "
+        "that are tuned to have more standing, lose less until then."
+    ),
     "shed": (
         "The floor is out of reach for everybody. A Governor that is told the size of the crowd and asks in the "
         "second of its onset sheds 3.1 to 4.8 % of the smaller crowd and 9.2 to 10.0 % of the larger one, because "
