@@ -22,6 +22,7 @@ from benchmarks.control.run import do
 from benchmarks.control.task import Outcome, Task
 from controller.core.errors import InputError
 from controller.run import logs, memory
+from controller.simulate.interrupts import noted
 from controller.simulate.run import Cancelled, Watch
 
 _TURN = 0.5  # seconds between two looks
@@ -45,7 +46,7 @@ def run_all(
     broken: dict[str, str] = {}
     waiting: dict[Future[Outcome | None], Task] = {}
     asked: set[Task] = set()
-    with _interrupts() as interrupted, _workers(cores, cache.folder) as submit:
+    with noted() as interrupted, _workers(cores, cache.folder) as submit:
 
         def plan(case: Case) -> None:
             for task in state(case, program, found[case.name]).next if case.name not in broken else ():
@@ -73,21 +74,6 @@ def run_all(
 
 
 Submit = Callable[[Task], "Future[Outcome | None]"]
-
-
-@contextmanager
-def _interrupts() -> Iterator[Callable[[], bool]]:
-    """Whether somebody wants it to end. A flag in place of an exception: that one may come in the middle of a lock."""
-    came = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield came.is_set
-        return
-    usual = {one: signal.signal(one, lambda *_: came.set()) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield came.is_set
-    finally:
-        for one, handler in usual.items():
-            signal.signal(one, handler)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.control import contenders
 from benchmarks.control.cases import ROOT, TRACES, Case
 from benchmarks.control.plant import Data
-from controller.simulate.jobs import GOVERNOR, NONE, ORACLE, STATIC
+from controller.simulate.jobs import GOVERNOR, ORACLE, STATIC
 from controller.simulate.score import Score, Share
 from controller.simulate.search import Mark
 
@@ -177,4 +177,3 @@ def _trace(case: Case) -> int:
 
 
 SEARCHED = (STATIC, ORACLE)
-UNTUNED = (GOVERNOR, NONE, *SEARCHED)

@@ -23,7 +23,7 @@ from multiprocessing.synchronize import Event
 
 from controller.core.errors import InputError
 from controller.run import logs, memory
-from controller.simulate.interrupts import deferred
+from controller.simulate.interrupts import noted
 from controller.simulate.jobs import GOVERNOR, ORACLE, SEARCHES, STATIC, Task, contenders, do
 from controller.simulate.load import Origin, Study
 from controller.simulate.run import Cancelled, Frame, Run, Watch
@@ -114,10 +114,9 @@ def _there(study: Study, tasks: Sequence[Task], followers: Followers, progress: 
     frames: Queue[Frame] = context.Queue()
     stop = context.Event()
     begin = partial(_begin, study.origin, frames if progress.frames else None, stop)
-    with deferred() as may_end, _executor(workers, begin, stop) as pool:
+    with noted() as interrupted, _executor(workers, begin, stop) as pool:
         running: dict[Future[Run | None], Task] = {pool.submit(_work, task): task for task in tasks}
-        while running:
-            may_end()
+        while running and not interrupted():
             ended, _ = wait(running, timeout=_TURN, return_when=FIRST_COMPLETED)
             _drain(frames, progress)
             for future in ended:
@@ -132,6 +131,8 @@ def _there(study: Study, tasks: Sequence[Task], followers: Followers, progress: 
                     running[pool.submit(_work, follower)] = follower
         _drain(frames, progress)
     frames.close()
+    if number := interrupted():
+        signal.raise_signal(number)  # to the usual handler, now that nobody waits
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM between two turns of a loop, and never in the middle of one.
+"""Ctrl-C and SIGTERM as a flag that a loop looks at, in place of an exception.
 
 A handler that raises may do so while the main thread holds a lock of the pool of workers: whoever waits for that lock
 then waits for ever, and the command with it.
@@ -12,26 +12,22 @@ from types import FrameType
 
 
 @contextmanager
-def deferred() -> Iterator[Callable[[], None]]:
-    """Yields what is to be called where it may end: it does what the usual handler does about a signal that came."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None  # signals come to the main thread alone
-        return
-    came: list[int] = []
+def noted() -> Iterator[Callable[[], int]]:
+    """Which signal came last, 0 while none did; it can be asked afterwards, too. What is ignored stays ignored, and
+    the usual handlers are back at the end."""
+    came = 0
 
     def note(number: int, _: FrameType | None) -> None:
-        came.append(number)
+        nonlocal came
+        came = number
 
-    usual = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
-
-    def look() -> None:
-        if came:
-            number = came.pop()
-            signal.signal(number, usual[signal.Signals(number)])
-            signal.raise_signal(number)
-
+    usual = {}
+    if threading.current_thread() is threading.main_thread():  # signals come to it alone
+        for one in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(one) is not signal.SIG_IGN:
+                usual[one] = signal.signal(one, note)
     try:
-        yield look
+        yield lambda: came
     finally:
         for one, handler in usual.items():
             signal.signal(one, handler)

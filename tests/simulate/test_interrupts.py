@@ -2,61 +2,52 @@
 
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from controller.simulate.interrupts import deferred
+from controller.simulate.interrupts import noted
+
+BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
-def test_ctrl_c_in_the_middle_of_a_lock_leaves_it_locked_for_ever() -> None:
-    lock = threading.Lock()
+@pytest.fixture(autouse=True)
+def _usual() -> Iterator[None]:
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for one, handler in before.items():
+        signal.signal(one, handler)
 
-    def work() -> None:
-        with deferred() as may_end:
-            lock.acquire()
-            signal.raise_signal(signal.SIGINT)  # the usual handler raises here
-            lock.release()
-            may_end()
 
-    with pytest.raises(KeyboardInterrupt):
-        work()
+@BOTH
+def test_a_signal_in_the_middle_of_a_lock_leaves_it_locked_for_ever(number: signal.Signals) -> None:
+    lock, usual = threading.Lock(), signal.getsignal(number)
+    with noted() as came:
+        assert came() == 0
+        with lock:
+            signal.raise_signal(number)  # the usual handler raises here, or ends the process
+        assert came() == number
+    assert came() == number
     assert not lock.locked()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(number) is usual
 
 
-def test_sigterm_ends_as_it_usually_does() -> None:
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    def work() -> None:
-        with deferred() as may_end:
-            signal.raise_signal(signal.SIGTERM)
-            may_end()
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        with pytest.raises(SystemExit) as told:
-            work()
-        assert told.value.code == 143
-        assert signal.getsignal(signal.SIGTERM) is end
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def test_a_command_in_the_background_of_a_shell_is_ended_by_the_ctrl_c_of_another() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with noted() as came:
+        signal.raise_signal(signal.SIGINT)
+        assert came() == 0
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_nothing_came_nothing_ends() -> None:
-    with deferred() as may_end:
-        may_end()
-
-
-def test_another_thread_has_no_signals_to_defer() -> None:
-    seen: list[bool] = []
+def test_another_thread_has_no_signals_to_note() -> None:
+    seen: list[int] = []
 
     def work() -> None:
-        with deferred() as may_end:
-            may_end()
-            seen.append(True)
+        with noted() as came:
+            seen.append(came())
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [True]
+    assert seen == [0]
