@@ -252,7 +252,8 @@ class LeverConfig(Model):
     cooldown: CooldownConfig = Field(CooldownConfig(), description="rest after a change")  # type: ignore[call-arg]
     rate: RateConfig = Field(RateConfig(), description="speed limits")  # type: ignore[call-arg]
     stabilise: Annotated[Duration, ByLever()] = Field(
-        300.0, description="the most protective need of this past counts before anything is relaxed"
+        300.0,
+        description="the most protective need of this past counts before anything is relaxed; of replicas it fades",
     )
     every: Duration = Field(0.0, description="time between decisions that relax; 0s means every tick")
     settle: Annotated[Duration, ByLever()] = Field(
@@ -317,6 +318,9 @@ class PoolConfig(Model):
     workload: WorkloadConfig | None = Field(None, description="Kubernetes object, for ready and wanted replicas")
     gpus_per_replica: Annotated[Whole, Within(ge=0)] = Field(1, description="GPUs that one replica takes, for budgets")
     profile: ProfileConfig | None = Field(None, description="step-time coefficients, where they are known")
+    max_num_seqs: Annotated[Whole, Within(ge=1)] | None = Field(
+        None, description="largest batch of the engine, sequences, if known and not in a profile; else it is learned"
+    )
     cold_start: PositiveDuration = Field(
         180.0, description="time from asking for a replica to a warm one, until measured"
     )

@@ -110,6 +110,11 @@ def _promises(at: Path, pool: PoolConfig) -> Iterator[Finding]:
     profile = pool.profile
     if profile is None:
         return
+    if pool.max_num_seqs is not None:
+        yield Finding(
+            (*at, "max_num_seqs"), "the profile says how large a batch is", "write it into the profile alone",
+            ((*at, "profile"),),
+        )  # fmt: skip
     if not (profile.base or profile.sequence or profile.host) or not (profile.base or profile.prefill_token):
         yield Finding(
             (*at, "profile"), "a step that takes no time is served without end, and nothing would ever be too much",

@@ -64,6 +64,7 @@ def estimator_specs(config: GovernorConfig) -> tuple[EstimatorSpec, ...]:
             give_up=max((lever.give_up for lever in pool.levers.values()), default=900.0),
             lead=config.interval + pool.window / 2,
             band=_band(pool),
+            max_num_seqs=pool.max_num_seqs,
         )
         for name, pool in config.pools.items()
     )

@@ -1,7 +1,7 @@
 """What is known of a pool beforehand, and what was learned of it: the estimator's spec and memory. Values only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class EstimatorSpec:
     """What the estimator must know of a pool. `profile` None means the default prior; `cold_start` is the prior for the
     seconds from asking for a replica to its first answer; `lead` what a decision loses on top (a tick, a window);
     `budget_period` the seconds over which failures may add up; `band` the prompts that a downgrade may take, None for
-    all."""
+    all; `max_num_seqs` the largest batch of the engine, where it is told without a profile."""
 
     pool: str
     objectives: tuple[Objective, ...]
@@ -35,6 +35,7 @@ class EstimatorSpec:
     budget_period: float = burn.PERIOD
     give_up: float = 900.0
     band: Band | None = None
+    max_num_seqs: float | None = None
 
     @cached_property
     def itl_target(self) -> float | None:
@@ -48,10 +49,12 @@ class EstimatorSpec:
         waits = [o.target for o in self.objectives if o.signal in (Signal.TTFT, Signal.QUEUE_TIME)]
         return PASSING * min(waits, default=UNPROMISED)
 
-    @property
+    @cached_property
     def prior(self) -> Profile:
         """The step-time model before anything was learned."""
-        return self.profile or PRIOR
+        if self.profile is not None or self.max_num_seqs is None:
+            return self.profile or PRIOR
+        return replace(PRIOR, max_num_seqs=self.max_num_seqs)
 
     @property
     def kappa_bounds(self) -> tuple[float, float]:

@@ -72,7 +72,7 @@ def image(config: GovernorConfig, pool: str, intervals: Sequence[Interval], libr
     """Fit a pool. `library` names an entry of the library as prior. Raises InputError when the recording does not tell
     enough."""
     own = config.pools[pool]
-    seats = int(own.profile.max_num_seqs) if own.profile is not None else None
+    seats = own.profile.max_num_seqs if own.profile is not None else own.max_num_seqs
     try:
         fit = registry.tool("calibrate-recording")(tuple(intervals), entry=library, max_num_seqs=seats, spread=SPREAD)
         return Image(pool, tuple(intervals), fit, demand(intervals, fit.profile.kv_tokens, SPREAD))

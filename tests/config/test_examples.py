@@ -36,7 +36,7 @@ def test_the_reference_file_leaves_out_no_key() -> None:
     pool = raw["pools"]["chat"]
     for written, model, optional in (
         (raw, GovernorConfig, set[str]()),
-        (pool, PoolConfig, {"workload", "profile", "gateway"}),
+        (pool, PoolConfig, {"workload", "profile", "max_num_seqs", "gateway"}),
         (pool["objectives"][0], ObjectiveConfig, {"attainment", "statistic"}),
         (pool["levers"]["replicas"], LeverConfig, {"actuator", "pin", "prompt"}),
     ):

@@ -220,6 +220,10 @@ NEVER = {
         written(chat("profile: {base: 0s, prefill_token: 0s, sequence: 0s, kv_token: 0s}")),
         "pools.chat.profile: a step that takes no time is served without end, and nothing would ever be too much",
     ),
+    "two sizes of one batch": (
+        written(chat("profile: {base: 10ms, prefill_token: 0s, sequence: 1ms, kv_token: 0s}", "max_num_seqs: 16")),
+        "pools.chat.max_num_seqs: the profile says how large a batch is; write it into the profile alone",
+    ),
     "no source answers in so short a time": (
         written(chat(), deadline="1ms"), "deadline: no source answers within 1ms; write at least 50ms",
     ),
