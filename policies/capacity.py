@@ -1,14 +1,17 @@
 """Capacity: feed-forward on demand, with a slow trim from measured latency. The main law for replicas.
 
-    load = max(demand now, demand ahead) * (1 + margin) * (1 + spread * noise)
+    doubt = hypot(ln(1 + spread * noise), ln(1 + margin))
+    load = max(demand now * exp(doubt), demand ahead * exp(hypot(doubt, ln(upper / demand ahead))))
     need = (load + backlog) / rho * exp(trim), rounded up, + spare
 
-Demand now is without its noise and demand ahead an upper quantile, in replica-equivalents, at the horizon of the
-measured cold start. What demand jumps by from one reading to the next (noise) is kept in hand: few requests and bursts
-need more room than many even ones, as in square-root staffing. rho leaves the rest. margin comes from a burning error
-budget. The trim integrates ln(latency / target), slowly and within bounds, while nothing is pending and no other lever
-relieves: it corrects a model that is wrong in a way that kappa cannot see. Because the need is absolute, capacity that
-was asked for and is still on its way is not asked for twice.
+Demand now is without its noise and demand ahead a forecast with its upper quantile, in replica-equivalents, at the
+horizon of the measured cold start. What demand jumps by from one reading to the next (noise) is kept in hand: few
+requests and bursts need more room than many even ones, as in square-root staffing. rho leaves the rest. margin comes
+from a budget of errors that burns although all that was asked for serves. These answer one doubt, how much will be
+asked for, each from its own side, so they add up as independent errors do: one on top of the other they ask for half
+as much again in every crowd. The trim integrates ln(latency / target), slowly and within bounds, while nothing is
+pending and no other lever relieves: it corrects a model that is wrong in a way that kappa cannot see. Because the need
+is absolute, capacity that was asked for and is still on its way is not asked for twice.
 
 Use it where the engine tells tokens and inter-token latency; it also runs, more coarsely, on queue and KV alone.
 """
@@ -91,7 +94,7 @@ class Capacity:
         utilisation: float = param(
             "share of a replica's capacity to plan with (rho*)", 0.92, unit=Unit.RATIO, gt=0, le=1
         )
-        spread: float = param("times the usual jump of demand between two readings to keep in hand", 1.5, ge=0, le=5)
+        spread: float = param("times the usual jump of demand between two readings to keep in hand", 2.75, ge=0, le=5)
         trim_time: float = param("seconds in which the trim corrects one e-fold", 900.0, unit=Unit.DURATION, gt=0)
         trim_down: float = param("largest reduction by the trim, in ln", 0.0, ge=0, le=1)
         trim_up: float = param("largest addition by the trim, in ln", 0.35, ge=0, le=2)
@@ -154,7 +157,7 @@ class Capacity:
             if depth.usable and self._all_serve(view, owner, current):
                 return self._blind(target, current, depth.usable)
             return Proposal(target, Ask.AT_LEAST, max(current, floor), "capacity", _why_unknown(view))
-        load = _load(estimate) * (1 + estimate.margin) * (1 + config.spread * estimate.noise) + estimate.backlog
+        load = _load(estimate, _doubt(estimate, config.spread, owner)) + estimate.backlog
         need = load / config.utilisation * math.exp(state.trim)
         evidence = {**estimate.evidence, "need": need, "trim": state.trim, "backlog": estimate.backlog}
         spare = math.ceil(config.spare)
@@ -170,7 +173,7 @@ class Capacity:
         if floor > max(up, current):
             return Proposal(target, Ask.SET, floor, "capacity", Why.TIMETABLE, {**evidence, "floor": floor})
         if up > current:
-            return Proposal(target, Ask.SET, float(up), "capacity", self._reason(view, state), evidence)
+            return Proposal(target, Ask.SET, float(up), "capacity", self._reason(view, owner, state), evidence)
         blind = estimate.unit_rate is None and depth.usable is not None and depth.usable >= max(current, 1.0)
         if blind and self._all_serve(view, owner, current):
             return self._blind(target, current, depth.usable or 0.0)
@@ -231,7 +234,7 @@ class Capacity:
         """A queue and no idea of a replica's capacity: one more at a time."""
         return Proposal(target, Ask.SET, current + 1, "capacity", Why.BACKLOG, {"waiting": waiting})
 
-    def _reason(self, view: View, state: "Capacity.State") -> Why:
+    def _reason(self, view: View, owner: TargetState, state: "Capacity.State") -> Why:
         """What tipped the scale: the first of load, KV, queue, trim without which the need would fit."""
         estimate = view.estimate
         demand = estimate.demand or 0.0
@@ -239,7 +242,7 @@ class Capacity:
             return Why.BACKLOG
         if estimate.forecast is not None and estimate.forecast > demand:
             return Why.FORECAST
-        if estimate.burning and estimate.worse is None:  # what one version fails asks for no capacity
+        if _burnt(estimate, owner) and estimate.worse is None:  # what one version fails asks for no capacity
             return Why.BUDGET_BURN
         if demand > estimate.evidence.get("demand_compute", math.inf) + 1e-9:
             return Why.KV_PRESSURE
@@ -281,13 +284,29 @@ def _long_queue(view: View) -> bool:
     return view.estimate.evidence.get("still_waiting", 0.0) >= 1.0
 
 
-def _load(estimate: Estimate) -> float:
+def _burnt(estimate: Estimate, owner: TargetState) -> bool:
+    """Whether promises are broken by what serves: while some of what was asked for is still to come, that they are
+    says nothing of how much was asked for."""
+    return estimate.burning and not owner.pending
+
+
+def _doubt(estimate: Estimate, spread: float, owner: TargetState) -> float:
+    """ln of what is kept in hand beyond any load, forecast or not."""
+    margin = estimate.margin if _burnt(estimate, owner) else 0.0
+    return math.hypot(math.log1p(spread * estimate.noise), math.log1p(margin))
+
+
+def _load(estimate: Estimate, doubt: float) -> float:
     """What must be carried until capacity that is asked for now is warm: the load ahead, the load of now without its
     noise, and what lies in the caches. Where nothing can be forecast, the load as it is read and a little more."""
     if estimate.forecast is None:
-        return (estimate.demand or 0.0) * (1 + UNFORESEEN)
+        return (estimate.demand or 0.0) * (1 + UNFORESEEN) * math.exp(doubt)
     now = estimate.level if estimate.level is not None else estimate.demand or 0.0
-    return max(estimate.forecast, now, estimate.evidence.get("demand_kv", 0.0))
+    here = max(now, estimate.evidence.get("demand_kv", 0.0)) * math.exp(doubt)
+    point = estimate.forecast if estimate.point is None else estimate.point
+    if point <= 0:
+        return max(here, estimate.forecast * math.exp(doubt))
+    return max(here, point * math.exp(math.hypot(doubt, math.log(max(estimate.forecast / point, 1.0)))))
 
 
 def _asked(view: View) -> bool:

@@ -23,7 +23,7 @@ from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capaci
 BURN_MARGIN = 0.15  # extra capacity while the error budget burns too fast
 BLAME = 300.0  # seconds for which the failures of a version are in the short window of the budget
 DRAIN = 60.0  # seconds in which a backlog should be gone
-MARGIN_QUANTILE = 0.8
+MARGIN_QUANTILE = 0.9
 # What an estimate is made of. A policy that goes by it names these among what it reads, else they are not fetched.
 READS = frozenset(
     {
@@ -127,7 +127,8 @@ def _batches(spec: EstimatorSpec, profile: Profile, shape: Shape, state: Estimat
     """What limits the batch: `slots` that an engine has, where that is known, and how many sequences would be in time
     if it had more. Laws of what may be in flight tell the two apart: the first is counted, the second is a model that
     measurements correct. And how many replicas are slow by themselves."""
-    told = spec.profile.max_num_seqs if spec.profile is not None else None  # that of the default is another engine's
+    # That of the default profile is another engine's.
+    told = spec.profile.max_num_seqs if spec.profile is not None else spec.max_num_seqs
     most = [one for one in (state.slots.limit, told) if one is not None]
     found = {"in_time": capacity(profile.unseated(), shape, state.kappa, spec.itl_target, state.kv_sequences).sequences}
     if most:
@@ -185,6 +186,7 @@ def _assemble(
         offered=offered,
         demand=demand,
         forecast=expected,
+        point=ahead.value if ahead is not None else None,
         level=ahead.now if ahead is not None else None,
         noise=ahead.noise if ahead is not None else 0.0,
         backlog=left / (served.rate * DRAIN) if served is not None else 0.0,

@@ -25,7 +25,9 @@ HALF_LIFE = 7.0  # younger errors that halve the weight of one in the margin
 MEMORY = 86_400.0  # seconds over which losses are compared: what happens every morning must be remembered until then
 FEW = 5  # errors before which there is no margin by experience
 PRIOR = 0.25  # margin until then, ln: of a load that nobody knows yet much may be expected
-MOST = 0.3  # largest margin, ln: a ramp from nothing leaves errors that say little about tomorrow
+# Largest margin, ln per root of a second: a ramp that is over, or one from nothing, leaves errors that say little about
+# tomorrow. Those of a load that wanders grow with the root of the horizon.
+MOST = 0.01
 GAMMA = 0.02
 BETTER = 0.95  # of the loss of the law in use, below which another one takes over
 ENOUGH = 12.0  # forecasts that came due before laws are compared
@@ -86,7 +88,7 @@ def update(
     state: ForecastState, now: float, value: float, horizon: float, q: float, late: float | None = None
 ) -> tuple[Forecast, ForecastState]:  # fmt: skip
     """Take a new value (>= 0) at `now` (unix seconds) and forecast `horizon` seconds ahead; `q` is the quantile that is
-    wanted, e.g. 0.8; `late` the same measure over a shorter, younger window. Steps of any length."""
+    wanted, e.g. 0.9; `late` the same measure over a shorter, younger window. Steps of any length."""
     if value <= FLOOR * 2:
         # Silence is nobody's error, and what comes after it has no trend yet.
         waiting = tuple(one for one in state.issued if one.due > now)
@@ -143,7 +145,8 @@ def _chosen(law: int, losses: list[float], counts: list[float]) -> int:
 
 
 def _margin(errors: tuple[Error, ...], law: int, horizon: float, level: float) -> float:
-    """Weighted conformal quantile of a law's errors at about this horizon; never below 0, never above ``MOST``."""
+    """Weighted conformal quantile of a law's errors at about this horizon; never below 0, nor above what ``MOST``
+    allows."""
     found = [
         one.by_law[law]
         for one in reversed(errors)
@@ -152,9 +155,10 @@ def _margin(errors: tuple[Error, ...], law: int, horizon: float, level: float) -
     if len(found) < FEW:
         return PRIOR
     mine = sorted(zip(found, _FADING, strict=False))
+    most = MOST * math.sqrt(horizon)
     wanted, seen = level * math.fsum(weight for _, weight in mine), 0.0
     for error, weight in mine:
         seen += weight
         if seen >= wanted:
-            return min(max(error, 0.0), MOST)
-    return min(max(mine[-1][0], 0.0), MOST)
+            return min(max(error, 0.0), most)
+    return min(max(mine[-1][0], 0.0), most)

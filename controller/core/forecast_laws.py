@@ -15,7 +15,7 @@ import math
 from typing import NamedTuple
 
 STEP = 60.0  # seconds; the unit of the smoothing below, which is scaled to the time that really passed
-LEVEL, TREND, DAMP = 0.6, 0.2, 0.92  # per step
+LEVEL, TREND, DAMP = 0.6, 0.3, 0.92  # per step
 STEEPEST = 0.25  # largest trend, in ln per step
 FURTHEST = 0.5  # ln; the largest part of a forecast that a trend may be
 YOUNG = 60.0  # seconds in which a series has no trend yet: the window that counts it is still filling

@@ -91,7 +91,8 @@ class Limits:
 class Estimate:
     """What has been learned of a pool. Replica-equivalents: one warm replica at its operating point is 1.
 
-    `demand` now and `forecast` at `horizon` seconds are None while they cannot be known. `unit_rate` is what one
+    `demand` now and `forecast` at `horizon` seconds, an upper quantile over its `point`, are None while they cannot be
+    known. `unit_rate` is what one
     replica serves at its operating point, requests/s, `unit_tokens` the same in tokens/s (prompt and answer),
     `unit_sequences` how many requests it then holds. `flows` and `classes` are the demand of each tenant and of each
     request class, where they are told apart; `fitting` is the share of it with prompts of a size that may be
@@ -101,6 +102,7 @@ class Estimate:
     offered: float | None = None  # requests/s, unique, net of retries
     demand: float | None = None
     forecast: float | None = None
+    point: float | None = None
     level: float | None = None  # demand now without its noise
     noise: float = 0.0  # the usual relative step of demand from one reading to the next: burstiness, and few requests
     backlog: float = 0.0  # replica-equivalents that drain the queue in the drain time

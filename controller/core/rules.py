@@ -38,15 +38,15 @@ PER_REPLICA = frozenset({Lever.WEIGHT, Lever.BREAKER})
 @dataclass(frozen=True)
 class LeverRules:
     """Rules of one lever. `members` are those of its targets that are known beforehand (tenants, set-points,
-    receiving pools); `stabilise` is the window over whose most protective wish the value may relax; `give_up` the age
-    at which pending capacity is no longer waited for; `every` the seconds between decisions of this lever; `expiry` the
-    seconds after which the target itself should drop a value that is not neutral, 0 = never; `group` the largest share
-    of the members that may be taken out at once (weight, breaker), `version_group` the same where all of those run one
-    version, 0 where nobody tells versions; `unwoken` that nothing tells demand while no replica runs, so that one must
-    stay; `drain` the longest wait in seconds for replicas that will go to finish their requests
-    before the count is lowered, 0 = none; `workload` the Deployment whose pods go, "" where nobody tells;
-    `floor` why the least is above the one of the config at this tick, if it is;
-    `own` the bounds of members that are counted in another unit than the rest."""
+    receiving pools); `stabilise` is the window over whose most protective wish the value may relax (of replicas it
+    fades); `give_up` the age at which pending capacity is no longer waited for; `every` the seconds between
+    decisions of this lever; `expiry` the seconds after which the target itself should drop a value that is not
+    neutral, 0 = never; `group` the largest share of the members that may be taken out at once (weight, breaker),
+    `version_group` the same where all of those run one version, 0 where nobody tells versions; `unwoken` that
+    nothing tells demand while no replica runs, so that one must stay; `drain` the longest wait in seconds for
+    replicas that will go to finish their requests before the count is lowered, 0 = none; `workload` the Deployment
+    whose pods go, "" where nobody tells; `floor` why the least is above the one of the config at this tick, if it
+    is; `own` the bounds of members that are counted in another unit than the rest."""
 
     lever: Lever
     policy: str

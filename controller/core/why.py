@@ -155,7 +155,7 @@ SENTENCE: dict[Why, str] = {
     Why.WORK_WAITING: "requests are waiting, so capacity is not lowered",
     Why.STUCK_ENGINE: "an engine holds work and produces nothing, so capacity is not lowered",
     Why.NOT_DUE: "this lever is not due at this tick",
-    Why.STABILISE: "capacity follows the highest need of the recent past",
+    Why.STABILISE: "capacity follows the needs of the recent past, the older the less",
     Why.IN_FLIGHT: "the previous change has not settled",
     Why.OUTCOME_UNKNOWN: "the previous write has an unknown outcome and is being verified",
     Why.PENDING_CAPACITY: "capacity that was asked for is still on its way",

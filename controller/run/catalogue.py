@@ -81,7 +81,7 @@ def _metrics() -> tuple[Metric, ...]:
         "unit_rate in requests per second; horizon in seconds; hit_rate and margin as ratios; kappa as a factor.")
     for name, labels, text in (
         ("estimate_trusted", ("pool",), "1 when the estimate may justify lowering capacity."),
-        ("budget_burning", ("pool",), "1 while the error budget burns fast enough to add margin."),
+        ("budget_burning", ("pool",), "1 while the error budget burns fast enough that nothing is lowered."),
         ("version_unit_rate", _VERSION, "Requests per second of one replica, by what it runs, where versions differ."),
         ("version_worse", _VERSION, "1 while this version fails or lags where the others do not."),
     ):

@@ -120,6 +120,16 @@ def test_the_batch_at_which_many_wait_for_long_is_the_limit() -> None:
     assert made.evidence["unit_sequences"] == 4.0
 
 
+def test_a_batch_that_is_told_need_not_be_learned_by_keeping_requests_waiting() -> None:
+    """A pool of small batches let requests wait for nine minutes until it knew how many a replica takes."""
+    known, _ = learn(pool(batch=4.0), spec=replace(SPEC, profile=None, max_num_seqs=8))
+    unknown, _ = learn(pool(batch=4.0), spec=replace(SPEC, profile=None))
+
+    assert known.unit_sequences == known.evidence["slots"] == 8.0
+    assert unknown.evidence["unit_sequences"] > 20.0
+    assert "slots" not in unknown.evidence
+
+
 def test_a_short_queue_between_two_steps_is_no_limit() -> None:
     made, _ = learn(*[pool(batch=4.0, waiting=3.0, delay=0.2)] * 5, spec=replace(SPEC, profile=None))
 

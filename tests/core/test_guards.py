@@ -97,9 +97,61 @@ def test_after_a_restart_nothing_falls_before_the_windows_are_full() -> None:
 
 def test_a_flapping_load_follows_its_recent_peaks() -> None:
     """dynamo#9294: 2 to 1 and back, under constant load."""
-    made = case(state=GuardState(wishes=((NOW - 250.0, 10.0), (NOW - 15.0, 5.0))))
+    made = case(state=GuardState(wishes=((NOW - 30.0, 10.0), (NOW - 15.0, 5.0))))
 
     assert run(made, 5.0) == (10.0, Why.STABILISE)
+
+
+@pytest.mark.parametrize(
+    ("age", "kept"), [(0.0, 20.0), (30.0, 19.0), (60.0, 17.0), (150.0, 12.0), (240.0, 6.0), (285.0, 2.0), (300.0, 0.0)]
+)
+def test_a_crowd_that_is_over_is_not_paid_for_whole_until_the_end_of_the_window(age: float, kept: float) -> None:
+    """Twenty replicas too many for a crowd that nobody knows to be over: 1 - (e^x - 1) / (e - 1) of them are kept at x
+    of the window."""
+    made = case(
+        current=25.0, target=TargetState(25.0, 25.0), state=GuardState(wishes=((NOW - age, 25.0),)),
+        rules=replace(RULES, stabilise=300.0),
+    )  # fmt: skip
+
+    assert guards.stabilise(made, 5.0)[0] == 5.0 + kept
+
+
+def test_one_replica_that_comes_and_goes_in_the_noise_stays() -> None:
+    """The share that is kept is rounded: the last of a surplus goes when less than half of it is left."""
+    rules = replace(RULES, stabilise=300.0)
+    states = [GuardState(wishes=((NOW - age, 10.0),)) for age in (150.0, 180.0, 195.0)]
+
+    assert [guards.stabilise(case(rules=rules, state=one), 9.0)[0] for one in states] == [10.0, 10.0, 9.0]
+
+
+@pytest.mark.parametrize("interval", [1.0, 15.0, 60.0, 180.0])
+def test_no_single_reading_gives_up_more_than_a_twentieth(interval: float) -> None:
+    """A tick a minute: at the first low reading a third of the window is over, and a fifth of a hundred would go."""
+    made = case(
+        current=100.0, target=TargetState(100.0, 100.0), rules=replace(RULES, stabilise=180.0),
+        tick=replace(case().common.tick, since_last=interval), state=GuardState(wishes=((NOW - interval, 100.0),)),
+    )  # fmt: skip
+
+    assert guards.stabilise(made, 0.0)[0] >= 95.0
+
+
+def test_what_a_cap_was_lowered_to_does_not_fade() -> None:
+    """Only capacity is paid for while it is kept: a tenant's cap holds until the end of its window."""
+    rules = replace(RULES, lever=Lever.TENANT_CAP, stabilise=300.0, rate_up=None)
+    made = case(rules=rules, state=GuardState(wishes=((NOW - 250.0, 10.0),)))
+
+    assert run(made, 20.0) == (10.0, Why.STABILISE)
+
+
+def test_a_replica_that_takes_several_at_once_goes_as_a_whole() -> None:
+    """A quantum of four: half of it cannot be kept."""
+    limits = replace(RULES.limits, quantum=4.0)
+    made = case(
+        current=24.0, target=TargetState(24.0, 24.0), rules=replace(RULES, stabilise=300.0, limits=limits),
+        state=GuardState(wishes=((NOW - 150.0, 24.0),)),
+    )  # fmt: skip
+
+    assert guards.stabilise(made, 4.0)[0] == 16.0
 
 
 def test_stabilising_remembers_what_was_found_safe_and_not_what_was_wished() -> None:

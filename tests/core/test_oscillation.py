@@ -83,8 +83,8 @@ Demand = Callable[[float], float]
 
 
 def following(demand: Demand, seed: int, size: float, *, stabilise: float = 300.0) -> Run:
-    """Feed-forward on whole replicas with a slow trim behind a cold start; falls wait for the highest need of a
-    window."""
+    """Feed-forward on whole replicas with a slow trim behind a cold start; falls wait for the needs of a
+    window, which fade."""
     rng = random.Random(seed)
     state, value, trim = OscillationState(), size, 0.0
     wishes, gone = list[float](), list[float]()
@@ -95,7 +95,12 @@ def following(demand: Demand, seed: int, size: float, *, stabilise: float = 300.
         error = min(max(math.log(load / 0.85 / serving), -1.5), 1.5)
         trim = min(max(trim * (1 - TICK / 3600.0) + state.gain * TICK / 900.0 * error, -0.15), 0.35)
         wishes = [*wishes, math.ceil(load / 0.85 * math.exp(trim) - 0.1)][-int(stabilise / TICK) :]
-        value = max(wishes[-1], min(value, max(wishes)))
+        last, window = wishes[-1], stabilise / TICK
+        kept = [1 - math.expm1(age / window) / math.expm1(1.0) for age in range(len(wishes))]
+        faded = [
+            last + math.ceil(max(one - last, 0) * part - 0.5) for one, part in zip(wishes[::-1], kept, strict=True)
+        ]
+        value = max(last, min(value, max(faded)))
         gone.append(value)
         grain = math.log(1 + 1 / value)
         state = note(tick * TICK, math.log(value), math.log(load), COLD, stabilise, grain, state)

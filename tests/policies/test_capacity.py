@@ -1,5 +1,6 @@
 """Feed-forward and trim: what is asked for, and that nothing is asked for on silence."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -220,6 +221,14 @@ def test_while_other_levers_relieve_the_trim_rests() -> None:
     assert 0 < trimmed(ok(4.0), ticks=10, brief=replace(BRIEF, gain=0.25)) < trimmed(ok(4.0), ticks=10)
 
 
+def test_broken_promises_ask_for_no_more_while_what_was_asked_for_is_on_its_way() -> None:
+    """A crowd burnt the budget while its replicas were still to come, and was answered with 15 % more of them."""
+    burning = estimate(3.3, margin=0.15, burning=True)
+    proposal, _ = propose(view(burning, 4.0, pending=(Pending(1, Phase.LOADING, NOW - 60),)))
+
+    assert (proposal.value, proposal.why) == (4.0, Why.STEADY)
+
+
 # --- noise -------------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +244,32 @@ def test_full_caches_count_whatever_the_forecast_says() -> None:
     full = estimate(6.0, forecast=3.4, level=3.4, evidence={"serving": 4.0, "demand_kv": 6.0, "demand_compute": 3.4})
 
     assert propose(view(full))[0].value == 7.0
+
+
+def test_three_doubts_of_one_crowd_do_not_multiply() -> None:
+    """Of 16 replicas that were needed 25 were asked for: 22 % for the forecast, 15 % for broken promises and 14 % for
+    noise, one on top of the other, are 60 %; as independent errors they are 31 %."""
+    crowd = estimate(10.0, forecast=12.2, point=10.0, level=10.0, noise=0.14, margin=0.15, burning=True)
+    together = math.exp(math.hypot(math.log(1.22), math.log(1.15), math.log(1.14)))
+
+    assert propose(view(crowd), spread=1.0, utilisation=1.0)[0].evidence["need"] == pytest.approx(10.0 * together)
+    assert together == pytest.approx(1.31, abs=0.01)
+
+
+@given(
+    st.floats(0.1, 40.0), st.floats(0.1, 40.0), st.floats(1.0, 1.35), st.floats(0.0, 0.3), st.sampled_from([0.0, 0.15])
+)  # fmt: skip
+def test_no_doubt_makes_the_need_smaller_nor_larger_than_all_of_them_multiplied(
+    demand: float, point: float, upper: float, noise: float, margin: float
+) -> None:
+    made = estimate(
+        demand, forecast=point * upper, point=point, level=demand, noise=noise, margin=margin, burning=margin > 0
+    )
+    need = propose(view(made), spread=2.0, utilisation=1.0)[0].evidence["need"]
+    each = max(demand * (1 + 2 * noise), demand * (1 + margin), point * upper)
+
+    assert need >= each * (1 - 1e-9)
+    assert need <= max(demand, point * upper) * (1 + 2 * noise) * (1 + margin) * (1 + 1e-9)
 
 
 # --- to and from zero --------------------------------------------------------------------------------------------

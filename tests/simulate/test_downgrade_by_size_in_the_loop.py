@@ -71,9 +71,9 @@ def test_no_prompt_goes_that_is_longer_than_may() -> None:
 
 
 def test_a_share_of_short_prompts_is_no_share_of_the_whole_class() -> None:
-    """Where Governor takes it for one, it believes nine times what it gave, and sends half as many."""
+    """Where Governor takes it for one, it believes nine times what it gave, and sends two thirds as many."""
     blind, told = outcome(told=False), outcome(told=True)
 
     assert 0.07 < told.agreed / blind.agreed < 0.2
-    assert told.share > 1.5 * blind.share
+    assert told.share > 1.4 * blind.share
     assert told.sent > 1.5 * blind.sent

@@ -127,13 +127,13 @@ def out_after(run: Run, since: float = 75.0) -> float:
 
 def test_a_rollout_to_a_slower_version_is_met_as_it_goes() -> None:
     """What was learned was the mean of both, and most of that of the quicker one, which makes most tokens: replicas
-    came two minutes late, with 92 % of all answers in time. Told apart it is 98 %, for 5 % more GPU time."""
+    came two minutes late, with 90 % of all answers in time. Told apart it is 97 %, for 3 % more GPU time."""
     blind, aware = rollout(False), rollout(True)
     spent = [one.world.gpu_seconds(one.begin + 150.0, one.begin + 540.0) for one in (blind, aware)]
     raised = [next(tick.at for tick in one.ticks if tick.replicas > 3) for one in (blind, aware)]
 
-    assert blind.in_time(150.0) < 0.94
-    assert aware.in_time(150.0) > 0.975
+    assert blind.in_time(150.0) < 0.92
+    assert aware.in_time(150.0) > 0.97
     assert spent[1] < 1.06 * spent[0]
     assert raised[1] <= raised[0] - 60.0
 
