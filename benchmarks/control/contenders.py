@@ -93,7 +93,11 @@ def governed(case: Case, config: Path = CONFIG, only: Sequence[str] | None = Non
     template = cast(Data, yaml.safe_load(config.read_text(encoding="utf-8")))
     pool, rest = template["pool"], {key: value for key, value in template.items() if key != "pool"}
     kept = {name: one for name, one in pool["levers"].items() if only is None or name in only}
-    return _filled(case, rest, {**pool, "levers": kept})
+    filled = _filled(case, rest, {**pool, "levers": kept})
+    for name, spec in case.scenario["fleet"]["pools"].items():
+        if "profile" not in filled["pools"][name]:  # peers that count in tokens are told the largest batch, too
+            filled["pools"][name]["max_num_seqs"] = spec["engine"]["max_num_seqs"]
+    return filled
 
 
 def bare(case: Case) -> Data:

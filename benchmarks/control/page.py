@@ -52,7 +52,8 @@ METHOD = """
 * **What they see.** Engines and gateway are scraped for all: behind a cap, what waits and what is refused is seen at
   the gateway alone.
 * **Governor** has one config for all scenarios, `benchmarks/control/governor.yaml`. Pool names, GPUs, promises, the
-  prior of the cold start and what tenants were promised come from the scenario.
+  prior of the cold start, the largest batch of an engine (some peers are told that, too) and what tenants were promised
+  come from the scenario.
 * **Equal attainment.** A peer is tuned in each scenario on training seeds: of the values of its one tuned parameter
   with which it attains at least as much as Governor on those seeds, critical and in all, the cheapest; where none does,
   the one that comes nearest. Scored are other seeds. *Static* is the smallest constant fleet, and *oracle* the cheapest

@@ -16,6 +16,7 @@ from benchmarks.control.cases import OWN, Case, cases, placed, tiny
 from benchmarks.control.crew import run_all
 from benchmarks.control.floor import least
 from benchmarks.control.planner import Program, state
+from benchmarks.control.plant import CHAT
 from benchmarks.control.stats import mean, paired
 from benchmarks.control.task import Outcome, Task, document, key, mark
 from controller.simulate.load import Origin
@@ -113,14 +114,16 @@ def test_every_peer_is_one_that_a_case_can_run() -> None:
         assert list(study.peers) == [peer.name]
 
 
-def test_a_peer_that_is_told_of_its_engine_is_told_of_the_one_it_has() -> None:
+def test_who_is_told_of_its_engine_is_told_of_the_one_it_has() -> None:
     (day,) = (case for case in cases() if case.name == "servegen")
+    assert contenders.governed(day)["pools"][CHAT]["max_num_seqs"] == 16
     assert contenders.peer("wva").settings(0.5, day)["max_seqs"] == 16
     assert contenders.peer("wva").settings(0.5, tiny())["max_seqs"] == 32
 
 
 def test_governor_has_one_config_and_only_names_and_promises_differ() -> None:
-    theirs = ("selector", "objectives", "workload", "gpus_per_replica", "cold_start", "profile", "tenants", "classes")
+    theirs = ("selector", "objectives", "workload", "gpus_per_replica", "cold_start", "profile", "tenants", "classes",
+              "max_num_seqs")  # fmt: skip
     bodies, levers = set(), dict[str, set[str]]()
     for case in cases():
         for pool in contenders.governed(case)["pools"].values():
