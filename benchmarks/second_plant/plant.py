@@ -36,10 +36,11 @@ _WAITING = "import sys; import dynamo.mocker.main as mocker; sys.stdin.readline(
 
 
 class Page(NamedTuple):
-    """See ``sources.scraped.Page``."""
+    """See ``sources.scraped.Page``. All are read at the tick, so none tells when."""
 
     keys: tuple[SeriesKey, ...]
     values: Values
+    at: float | None = None
 
 
 class Moved(NamedTuple):
@@ -103,7 +104,7 @@ class Plant:
         found = list(self._pool.map(self._scrape, *zip(*urls, strict=True)))
         if all(text is None for text in found):
             raise ConnectionError("neither the frontend nor a worker answers")
-        return [self._page(name, text) for (name, _), text in zip(urls, found, strict=True)]
+        return [self.page(name, text) for (name, _), text in zip(urls, found, strict=True)]
 
     def _scrape(self, name: str, port: int) -> str | None:
         try:
@@ -112,7 +113,8 @@ class Plant:
         except requests.RequestException:
             return None
 
-    def _page(self, name: str, text: str | None) -> Page:
+    def page(self, name: str, text: str | None) -> Page:
+        """What `text`, the metrics of a target, says; None where it did not answer."""
         target = {"job": "workers", "instance": name, "namespace": cases.NAMESPACE, "pod": name}
         if name == FRONT:
             target |= {"job": "frontend", "pod": ""}

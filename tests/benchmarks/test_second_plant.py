@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -18,12 +19,15 @@ from benchmarks.second_plant import calibrate, cases, environment, ranking
 from benchmarks.second_plant.client import Ask, Told, play
 from benchmarks.second_plant.fleet import Fleet, Replica
 from benchmarks.second_plant.page import Results, Step, text
-from benchmarks.second_plant.plant import free_ports
+from benchmarks.second_plant.plant import FRONT, Plant, free_ports
 from benchmarks.second_plant.records import Records
 from benchmarks.second_plant.run import DYNAMO, TWIN, Outcome, asks, on_twin, study
 from controller.config import loads
+from controller.core.ports import PoolNeeds
 from controller.core.step_model import Profile
 from controller.simulate.verdicts import GOOD, MISSED, OPEN, judge
+from sources import scraped
+from sources.scraped import ScrapedSource
 from tests.support.repository import ROOT
 
 PROFILE = Profile(0.06, 0.0003, 0.004, 5e-5, 0.0, cases.SEATS, cases.KV_TOKENS)
@@ -256,6 +260,18 @@ def test_a_hair_between_two_means_is_no_order() -> None:
     cost = ranking.pairs({"a": 1000.0, "b": 1200.0}, {"a": 1000.0, "b": 900.0}, ranking.Measure.COST)[0]
     assert (cost.dynamo, cost.twin, cost.swapped) == (1, -1, True)
     assert ranking.order({"a": 0.5, "b": 0.9}, ranking.Measure.ATTAINED) == ["b", "a"]
+
+
+def test_a_page_of_the_plant_that_no_source_could_read(tmp_path: Path) -> None:
+    """Sources were taught when pages are scraped, and every tick on the plant failed until somebody measured there."""
+    plant = Plant(Path(sys.executable), tmp_path, 1)
+    try:
+        page: scraped.Page = plant.page(FRONT, "dynamo_frontend_inflight_requests 3\n")
+        needs = PoolNeeds("chat", "dynamo", (), frozenset(), frozenset())
+        seen = ScrapedSource([needs], lambda _: [page]).observe(1_000.0, 1.0)
+    finally:
+        plant.__exit__()
+    assert not seen.error
 
 
 def test_a_number_of_the_page_that_was_typed_by_hand() -> None:
