@@ -244,7 +244,7 @@ def test_bad_news_without_a_reason_or_a_reason_for_what_is_met() -> None:
     text = page.text(bench(crowd("step", 10.0), crowd("ramp", 10.0)))
     assert f"* **Step.** {GROUNDS['elsewhere:step']}\n" in text
     assert f"* **Ramp.** {NOBODY}\n" in text
-    assert GROUNDS["saving:azure"] not in text
+    assert GROUNDS["static:flash-3"] not in text
     assert "### Why" not in page.text(bench(crowd("step", 8.0)))
 
 

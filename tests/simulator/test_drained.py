@@ -92,10 +92,11 @@ def test_the_time_out_lets_go_of_the_longest_answers_alone() -> None:
 
 
 def test_waiting_costs_no_more_than_the_wait() -> None:
-    """A drain that kept replicas for good would cut nothing either."""
+    """A drain that kept replicas for good would cut nothing either. A surplus goes in several steps, and each waits for
+    its longest answer."""
     without, drained = run("0s"), run("2m")
 
-    assert without.paid < drained.paid < 1.2 * without.paid
+    assert without.paid < drained.paid < 1.25 * without.paid
     assert drained.left <= without.left + 1
 
 
@@ -104,6 +105,6 @@ def test_a_load_that_comes_back_finds_those_that_drained_still_warm() -> None:
     without, drained = run("0s", quiet=180.0), run("2m", quiet=180.0)
 
     assert drained.cut == 0
-    assert drained.attained > without.attained + 0.02
+    assert drained.attained > 0.999 > without.attained + 0.005
     assert drained.moves < without.moves
     assert drained.paid < 1.1 * without.paid
