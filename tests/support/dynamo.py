@@ -26,6 +26,12 @@ PROMPT, ANSWER = 128, 30  # tokens; a prompt is two blocks, and an answer takes 
 FIELD = "active_decode_blocks_threshold"
 
 
+def _stopped(pid: int) -> bool:
+    """Whether no thread of a process runs."""
+    found = [one.read_text().rpartition(")")[2].split()[0] for one in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(found) == {"T"}
+
+
 class Cell:
     """Workers, and frontends that find them through files in `folder`."""
 
@@ -94,8 +100,10 @@ class Front:
     def frozen(self) -> Iterator[None]:
         """It takes connections and says nothing."""
         assert self._process is not None
+        pid = self._process.pid
         self._process.send_signal(signal.SIGSTOP)
         try:
+            until(lambda: _stopped(pid))  # a busy machine had it answer once more after the signal
             yield
         finally:
             self._process.send_signal(signal.SIGCONT)

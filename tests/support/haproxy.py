@@ -1,6 +1,7 @@
 """A real HAProxy on loopback, with engines that it plays itself, and a wire to its socket that breaks."""
 
 import os
+import random
 import re
 import signal
 import socket
@@ -21,9 +22,13 @@ ENGINES = ("R1", "R2", "R3", "SMALL")
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """A port that nobody listens on, and that no connection is made from: an agent that is asked again and again before
+    it listens would at last be asked from its own port, which is then in use."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
+    raise OSError("of a hundred ports none is free")
 
 
 def playing(engines: Mapping[str, str]) -> str:
