@@ -59,13 +59,14 @@ def test_nothing_is_lowered_while_requests_wait(runs: dict[str, list[Run]], clus
 
 @pytest.mark.parametrize("cluster", ["wva", "hpa"])
 def test_at_constant_load_a_proposal_does_not_flap(runs: dict[str, list[Run]], cluster: str) -> None:
-    """From one sample to the next a wish may fall back to what is there, but not turn to the other side of it. A pool
-    whose surplus is of one replica and a hair falls back twice in ten minutes: nothing is carried out, so that it is
-    wished anew from the same side."""
+    """From one sample to the next a wish may fall back to what is there, but not turn to the other side of it."""
     stretches = [(run, stretch) for run in runs[cluster] for stretch in run.steady()]
     assert len(stretches) >= len(runs[cluster])
     assert {(run.name, stretch) for run, stretch in stretches if run.turns(stretch) > 0} == set()
-    assert {(run.name, stretch) for run, stretch in stretches if run.steps_back(stretch) > 2} == set()
+    # Known, and no more than this one: a surplus of one replica and a hair falls back twice in ten minutes. Nothing is
+    # carried out, so it is wished anew from the same side.
+    known = {"model-based-multi-model-parallel-20251209-005117"} if cluster == "wva" else set()
+    assert {run.name for run, stretch in stretches if run.steps_back(stretch) > 1} == known
 
 
 def test_on_queue_and_kv_alone_a_filling_fleet_is_raised_and_never_lowered(runs: dict[str, list[Run]]) -> None:

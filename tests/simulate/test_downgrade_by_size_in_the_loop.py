@@ -75,5 +75,5 @@ def test_a_share_of_short_prompts_is_no_share_of_the_whole_class() -> None:
     blind, told = outcome(told=False), outcome(told=True)
 
     assert 0.07 < told.agreed / blind.agreed < 0.2
-    assert told.share > 1.4 * blind.share
+    assert told.share >= 1.5 * blind.share - 1e-9
     assert told.sent > 1.5 * blind.sent

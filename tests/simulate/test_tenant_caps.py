@@ -87,6 +87,13 @@ def test_the_others_lose_no_more_than_a_point_by_the_flood() -> None:
     assert fmean(outcome(seed, caps=False).members for seed in MANY) < quiet - 0.01  # the same gate without caps
 
 
+@pytest.mark.parametrize(
+    "seed", [1, pytest.param(2, marks=pytest.mark.xfail(strict=True, reason="1.5 points: a trend is followed faster"))]
+)
+def test_the_others_lose_no_more_than_a_point_by_any_flood(seed: int) -> None:
+    assert outcome(seed).members >= outcome(seed, flood=False).members - 0.01
+
+
 @seeds
 def test_every_tenant_gets_its_max_min_share_and_nobody_starves(seed: int) -> None:
     assert all(share >= 0.9 for share in outcome(seed).fairness.values())

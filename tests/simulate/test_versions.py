@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import pytest
 import yaml
 
 from controller.core.model import Decision, Lever
@@ -136,6 +137,11 @@ def test_a_rollout_to_a_slower_version_is_met_as_it_goes() -> None:
     assert aware.in_time(150.0) > 0.97
     assert spent[1] < 1.06 * spent[0]
     assert raised[1] <= raised[0] - 60.0
+
+
+@pytest.mark.xfail(strict=True, reason="97.4 %: capacity keeps less beyond the load than it did, for 9 % less GPU time")
+def test_a_rollout_to_a_slower_version_is_met_as_well_as_it_was() -> None:
+    assert rollout(True).in_time(150.0) > 0.975
 
 
 def test_a_canary_that_fails_is_out_within_a_minute_and_asks_for_no_replicas() -> None:
