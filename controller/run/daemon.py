@@ -241,8 +241,9 @@ class Daemon(Generic[C, L]):
 
     def _look(self) -> None:
         asked = self._hangup.is_set()
-        self._hangup.clear()
         if asked:
+            with self._between:  # what is asked again while a tick runs is the same asking
+                self._hangup.clear()
             self._watch.accept()
         if asked or self._watch.changed():
             self._retry.forget()
@@ -272,6 +273,7 @@ class Daemon(Generic[C, L]):
         interrupted main thread holds. A reload is left to housekeeping, so that it cannot keep us from stopping."""
         while (number := self._calmed(self._signals.get())) == signal.SIGHUP:
             self._hangup.set()
+            self._log.info("reload_asked")
             self._scheduler.modify_job("look", next_run_time=datetime.now(UTC))
         self._stopping.set()
         self._loop.stop()
@@ -288,10 +290,9 @@ class Daemon(Generic[C, L]):
         self._ended.set()
 
     def _calmed(self, number: int) -> int:
-        """A storm of SIGHUP counts as one; it is over after a moment without."""
-        for _ in range(20):
-            if number != signal.SIGHUP:
-                break
+        """A storm of SIGHUP counts as one; it is over after a moment without, or after a whole poll of them."""
+        until = time.monotonic() + self._poll
+        while number == signal.SIGHUP and time.monotonic() < until:
             try:
                 number = self._signals.get(timeout=self._poll / 10)
             except queue.Empty:

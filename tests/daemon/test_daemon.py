@@ -126,7 +126,10 @@ def test_a_storm_of_hangups_reloads_for_each_of_them(start: Start) -> None:
         daemon.wait("begin", where=lambda line: line["tick"] == 2)
         for _ in range(300):
             daemon.process.send_signal(signal.SIGHUP)
-        until(lambda: not pending(daemon.process.pid, signal.SIGHUP))  # one told later asks for another
+        daemon.wait("reload_asked")
+        until(lambda: not pending(daemon.process.pid, signal.SIGHUP))
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait("reload_asked")  # with all of the storm behind it, in however many parts it came
         daemon.say("go on")
         first = daemon.wait("config_reloaded")
         daemon.wait("end")
