@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from benchmarks.control import contenders
 from benchmarks.control.cases import Case
-from benchmarks.control.planner import OF_SUBSETS, Program
+from benchmarks.control.planner import Program
 from benchmarks.control.plant import INTERVAL, PER_REPLICA
 from benchmarks.control.task import SEARCHED
 from benchmarks.control.tune import COARSE, FINALISTS
@@ -24,7 +24,7 @@ def estimate(case: Case, program: Program) -> float:
     requests = minutes * 60 * PER_REPLICA * 9  # nine replicas' worth, on average
     twin, loop = requests * PER_REQUEST, minutes / 60 * TICKS * PER_TICK * INTERVAL / case.interval
     seeds, training = len(program.seeds), len(program.training)
-    own = seeds + min(seeds, OF_SUBSETS) * len(program.subsets.get(case.name, ()))
+    own = seeds * (1 + len(program.subsets.get(case.name, ())))
     total = own * (twin + loop) + (seeds * twin if NONE in names else 0.0)
     rivals = [name for name in names if name not in (GOVERNOR, NONE, *SEARCHED)]
     if rivals:

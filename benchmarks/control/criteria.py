@@ -26,7 +26,7 @@ from benchmarks.control.measures import (
     shed_share,
     shortfall,
 )
-from benchmarks.control.planner import OF_SUBSETS, Result
+from benchmarks.control.planner import Result
 from benchmarks.control.plant import ANSWER, PROMPT
 from benchmarks.control.stats import mean
 from benchmarks.control.task import Outcome
@@ -354,7 +354,7 @@ def _subsets(results: Results) -> Iterator[Verdict]:
         yield from (Verdict("7", one, "was not run", None) for one in asked)
         return
     scores = {frozenset(levers): _trials(some) for levers, some in found.subsets.items()}
-    nobody = _trials(runs(found, NONE)[:OF_SUBSETS])
+    nobody = _trials(runs(found, NONE))
     worse = [", ".join(sorted(levers)) for levers, score in scores.items() if min(_less(score, nobody)) <= 0]
     text = f"no better with {'; '.join(worse)}" if worse else f"all {len(scores)} do"
     yield Verdict("7", asked[0], text, not worse)
