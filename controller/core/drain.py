@@ -5,6 +5,8 @@ Where `drain` of the replicas is above 0, a fall that all guards let through is 
     choose as many victims as go, the fewest in flight first -> their weights to 0, while the count is held
     -> each seen empty after it got nothing any more, or the time-out -> the lower count, with their names
 
+A fall that only waits for its cool-down begins with it: that time may be spent on finishing.
+
 Weights are asked for as any law asks (`ask`), so mode, pins, pace and evidence hold for them. A victim is hidden from
 the law of the weights, which would take its silence for something else. When the fall is not wanted any more, the drain
 is dropped and the weights come back to what they were; until they are there no law is asked about them, since one that
@@ -202,7 +204,9 @@ class _Pool:
             leaving |= dict.fromkeys(victims, now + self._rules.drain)
             before, victims = NOTHING, ()
         rest = Drain(leaving=leaving, taken=taken, unseen=unseen)
-        lower = self._lower(draining=bool(victims))
+        lower, due = self._lower(draining=bool(victims)), True
+        if lower is None:
+            lower, due = self._soon(), False
         # Those that are not ready go first, and hold nothing.
         absent = max(0.0, current - self._ready) if self._ready is not None and current is not None else 0.0
         if lower is None or current is None:
@@ -223,6 +227,8 @@ class _Pool:
         held = Drain(before.since, victims, self._zero(victims, before.zero), before.goal, leaving, taken, unseen)
         busy = [name for name in victims if not self._empty(name, held.zero)]
         left = held.since + self._rules.drain - now
+        if not due:
+            return fall, held
         if busy and left > _NEAR and held.goal is None and not hurried:
             return self._at(current, f"{listed(busy)} may still hold work, for at most {left:.0f} s more"), held
         made = self._at(goal, "")._replace(leaving=victims)
@@ -239,6 +245,19 @@ class _Pool:
         lower = fall.final
         if draining and fall.steps and fall.steps[-1].why is Why.FLEET_GUARD:
             lower = fall.steps[-1].before  # it was let go when the drain began, and counted then
+        return lower if lower < fall.current else None
+
+    def _soon(self) -> float | None:
+        """The count to which the pool may fall when its cool-down is over, which whoever goes may spend on finishing;
+        None where anything else holds the fall."""
+        fall, limits, most = self._fall, self._rules.limits, self._rules.rate_down
+        if fall.current is None or fall.current > limits.max or not moves(fall):
+            return None
+        if not fall.steps or fall.steps[-1].why is not Why.COOLDOWN:
+            return None
+        lower = fall.steps[-1].before
+        if most is not None:
+            lower = max(lower, fall.current - self._whole(most.allowance(fall.current, limits.quantum)))
         return lower if lower < fall.current else None
 
     def _waits(self, held: Drain) -> bool:

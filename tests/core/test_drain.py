@@ -179,6 +179,30 @@ def test_who_has_least_to_finish_goes_and_the_count_waits_for_it() -> None:
     assert sorted(world.work) == ["a", "c", "d"]
 
 
+def test_a_cool_down_is_spent_on_finishing_and_not_before_it() -> None:
+    """A fleet that goes down in six steps would pay for each wait twice."""
+    world = World(dict.fromkeys("abcd", 0.0), rules(cooldown_down=60.0))
+    while world.tick(3.0).final != 3.0:
+        assert world.number < 9
+    waits = [world.tick(2.0) for _ in range(3)]
+    last = world.tick(2.0)
+
+    assert [(one.final, one.why) for one in waits] == [(3.0, Why.COOLDOWN)] * 3
+    assert (last.final, last.leaving, world.number) == (2.0, ("b",), 8)
+
+
+def test_a_cool_down_takes_no_more_than_may_go_after_it_and_gives_back_who_is_needed() -> None:
+    world = World(dict.fromkeys("abcdefgh", 0.0), rules(cooldown_down=60.0, rate_down=Rate(0.25, 60.0, True)))
+    while world.tick(7.0).final != 7.0:
+        assert world.number < 9
+    assert world.tick(1.0).why is Why.COOLDOWN
+    world.tick(1.0)
+    assert (len(world.drain.victims), sum(world.weights.values())) == (1, 6.0)
+    for _ in range(12):
+        assert world.tick(7.0).final == 7.0
+    assert (world.state.drains, set(world.weights.values())) == ({}, {1.0})
+
+
 def test_a_sample_from_before_the_traffic_ended_is_no_proof_that_it_is_empty() -> None:
     """It was empty when it was scraped, and got its last request a second later."""
     world = four()
@@ -460,12 +484,12 @@ moments = st.tuples(
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(moments, min_size=4, max_size=30))
+@given(st.lists(moments, min_size=4, max_size=30), st.sampled_from([0.0, 60.0]))
 def test_nobody_is_lowered_early_no_raise_is_held_and_no_weight_is_lost(
-    story: Sequence[tuple[float | None, str, Mapping[str, int]]],
+    story: Sequence[tuple[float | None, str, Mapping[str, int]]], cooldown: float
 ) -> None:
     """Whatever is wished, read and done: whoever goes was seen empty after its traffic ended, or its time was out."""
-    world = four()
+    world = World({"a": 9.0, "b": 2.0, "c": 7.0, "d": 0.0}, rules(cooldown_down=cooldown))
     chosen: dict[str, float] = {}
     zero: dict[str, float] = {}
     for wish, trouble, work in story:
