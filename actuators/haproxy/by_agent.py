@@ -100,7 +100,8 @@ class ByAgent:
             except _SILENT as error:
                 return {d.target: (Outcome.UNKNOWN, str(error)) for d in fetched}
             told = {d.target: found(d, self._reader, view, now, Outcome.UNKNOWN) for d in fetched}
-            if time.monotonic() > until or all(outcome is Outcome.DONE for outcome, _ in told.values()):
+            done = all(outcome is Outcome.DONE for outcome, _ in told.values())
+            if time.monotonic() > until or (done and all(self._reader.settled(target, view, now) for target in told)):
                 break
             self._answers.wait(_AGAIN)
         return told

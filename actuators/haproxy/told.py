@@ -60,6 +60,15 @@ class Reader:
             return asked[Lever.BREAKER]
         return seen
 
+    def settled(self, target: Target, view: View, now: float) -> bool:
+        """Whether a server has what weight and breaker ask for together; always for what has no such twin. A breaker
+        that is let back reads as done while the weight is lower, also before anything moved."""
+        if target.lever not in SHARES:
+            return True
+        server = self.found(target, view)
+        has = 0 if server.out else server.weight
+        return has == weight_of(min(self.asked(server, target, view, now).values()), server.initial)
+
     def _limits(self, target: Target, view: View) -> list[int]:
         servers = view.of(self.names.pool(target).backend)
         if not servers:
