@@ -21,7 +21,7 @@ from controller.core.members import seen
 from controller.core.model import Lever, Plan, PoolReadings, Scope, Snapshot, Target, TargetState, Tick
 from controller.core.reading import Reading, ok
 from controller.core.signals import Signal
-from controller.run.assembly import policies
+from controller.run.laws import policies
 from controller.run.loop import learn
 from controller.run.memory import settle
 

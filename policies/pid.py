@@ -33,6 +33,7 @@ from controller.core.slo import Objective
 from controller.core.why import Why
 
 CLAMP = 1.5
+GAP = 120.0  # seconds; a longer silence, as over a restart, is no time to integrate over
 _CARRY = 0.7  # of a quantum, or in ln: more than a rounding can take
 
 
@@ -170,7 +171,7 @@ class Pid:
         """Change of ln(value) for this tick if a high measure raises it. The gain of the brief is not
         looked at: a guard slows what relaxes, and what protects must not be slowed."""
         c = self.config
-        gone = now - track.at if track.at is not None else 0.0
+        gone = min(now - track.at, GAP) if track.at is not None else 0.0
         y = min(max(y, -CLAMP), CLAMP)
         filtered = y
         if track.filtered is not None and c.filter_time > 0:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.core.members import own, scope
-from controller.core.model import Ask, Lever, Proposal, Target, TargetState
+from controller.core.model import Ask, Lever, Proposal, Target, TargetState, Tick
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, Limits, View
 from controller.core.reading import Reading, State
@@ -31,13 +31,15 @@ from policies.wayback import FACTOR, OPEN_TIME, QUIET, Phase, Stand, arrived, du
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Since when a signal has been above or below, unix seconds."""
+    """Since when a signal has been above or below, and when it was looked at last, unix seconds."""
 
     above: float | None = None
     below: float | None = None
+    at: float | None = None
 
 
 _UNMARKED = Marks()
+GAP = 120.0  # seconds; of a longer silence between two looks, as over a restart, nobody knows what was
 LONGEST = 600.0  # seconds; a threshold on a time beyond this was meant in milliseconds
 STEP: Mapping[Lever, float] = {
     Lever.REPLICAS: 1.0, Lever.BREAKER: 1.0, Lever.WEIGHT: 0.1, Lever.DOWNGRADE: 0.1,
@@ -132,7 +134,7 @@ class Threshold:
                 proposals.append(Proposal(target, _keep(target.lever), current, "threshold", why))
                 continue
             value = measured / max(current, 1.0) if self.config.per_replica else measured
-            mine = marks[target] = self._mark(value, view.tick.at, state.marks.get(target, _UNMARKED))
+            mine = marks[target] = self._mark(value, view.tick, state.marks.get(target, _UNMARKED))
             made = self._one(target, current, value, reading.trusted, view.tick.at, mine, view.limits[target])
             if target in stands and made.value <= 0 < current:
                 stands[target] = opened(stands[target], target.member, view.tick.at)
@@ -181,10 +183,13 @@ class Threshold:
             return Proposal(target, Ask.SET, current - sign * down, "threshold", Why.BELOW_THRESHOLD, evidence)
         return Proposal(target, Ask.SET, current, "threshold", Why.STEADY, evidence)
 
-    def _mark(self, value: float, now: float, marks: Marks) -> Marks:
+    def _mark(self, value: float, tick: Tick, marks: Marks) -> Marks:
+        now = tick.at
+        if marks.at is not None and now - marks.at > max(GAP, 2 * (tick.since_last or 0.0)):
+            marks = _UNMARKED  # nobody knows where it was meanwhile
         above = (marks.above if marks.above is not None else now) if value > self.config.upper else None
         below = (marks.below if marks.below is not None else now) if value < self.config.lower else None
-        return Marks(above, below)
+        return Marks(above, below, now)
 
     def _reading(self, view: View, target: Target) -> Reading:
         signal, whose = Signal(self.config.signal), self.config.scope

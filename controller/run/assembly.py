@@ -15,10 +15,11 @@ from controller.config.spell import spell
 from controller.config.terms import estimator_specs, fleet_rules, pins, pool_specs
 from controller.core.meter import Meter
 from controller.core.model import Lever
-from controller.core.ports import Actuator, Binding, Finding, Policy, PoolNeeds, Source
+from controller.core.ports import Actuator, Binding, Finding, PoolNeeds, Source
 from controller.core.rules import PER_REPLICA, FleetRules, LeverRules, PoolRules
 from controller.run import originals
 from controller.run.ends import DryRun, Watched
+from controller.run.laws import policies
 from controller.run.ledger import FileLedger, MemoryLedger
 from controller.run.loop import ControlLoop, KeyedLedger, Parts
 from controller.run.originals import Originals
@@ -115,15 +116,6 @@ def own_version() -> str:
         return version(registry.DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown"
-
-
-def policies(config: GovernorConfig) -> dict[str, Policy[Any]]:
-    """The configured policies by "pool/lever"."""
-    return {
-        f"{pool}/{lever}": settings.policy.cls(settings.policy.settings)
-        for pool, body in config.pools.items()
-        for lever, settings in body.levers.items()
-    }
 
 
 def _actuators(

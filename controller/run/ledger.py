@@ -4,7 +4,7 @@ A file begins with its format and config, the states of all laws and a full reco
 changed. The first key of a line is its kind, so that who needs only the small ones (``resume``) can skip the large:
 
     format   mode, version, config_hash and config of all that follows
-    states   memory of the laws, before the tick
+    states   memory of the laws, before the tick that follows; at a clean end after the last one
     memo     decisions that are about to be sent and those that are open; now and then the values of all targets
     full     snapshot and plan of a tick; or delta, what changed of them
     applied  what became of the plan
@@ -35,7 +35,7 @@ from controller.run.packed import Packed, PackedBehind, ends_whole
 
 FORMAT = 2
 SUFFIX = ".ledger.gz"
-_STATES_EVERY = 20  # records between memories of the laws: what a restart may forget
+_STATES_EVERY = 20  # records between memories of the laws: so many a restart after a crash decides again
 _LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS  # signals are keys, and more than a string
 _KEY_EVERY = 240  # records between full ones: bounds what one damaged record can hide
 
@@ -138,6 +138,14 @@ class FileLedger:
             self._abandon()
             raise LedgerFull(f"ledger {self.directory}: {error.strerror or error}") from error
 
+    def remember(self, at: float, states: Mapping[str, Any]) -> None:
+        """Write the states of the laws after the last tick, which was at `at`. Raises LedgerFull."""
+        try:
+            self._write({"states": states, "at": at})
+        except OSError as error:
+            self._abandon()
+            raise LedgerFull(f"ledger {self.directory}: {error.strerror or error}") from error
+
     def close(self) -> None:
         """Raises LedgerError when records that were still to be written cannot be."""
         try:
@@ -216,6 +224,9 @@ class MemoryLedger:
     def outcomes(self, at: float, applied: Sequence[Applied]) -> None:
         """Nothing to keep."""
 
+    def remember(self, at: float, states: Mapping[str, Any]) -> None:
+        """Nothing to remember."""
+
     def close(self) -> None:
         """Nothing to close."""
 
@@ -256,7 +267,13 @@ def kinds(file: Path) -> Iterator[tuple[str, str]]:
             yield kind, line
 
 
-def _read_file(file: Path) -> Iterator[Record]:
+def records_after(file: Path, line: int) -> Iterator[Record]:
+    """The records of one file that stand after a line of it, counted from 1; what stands before is not decoded, which
+    takes most of the time. Raises LedgerError, after all that can be read."""
+    return _read_file(file, line)
+
+
+def _read_file(file: Path, after: int = 0) -> Iterator[Record]:
     """Raises LedgerError, after all that can be read."""
     head: Mapping[str, Any] = {}
     body: Mapping[str, Any] = {}
@@ -277,14 +294,16 @@ def _read_file(file: Path) -> Iterator[Record]:
                 elif kind == "memo":
                     done = None
                 elif kind == "applied":
-                    applied = tuple(codec.decode(Applied, one) for one in entry["applied"])
-                    done = replace(open_, applied=applied, complete=True) if open_ is not None else None
+                    if open_ is not None:
+                        applied = tuple(codec.decode(Applied, one) for one in entry["applied"])
+                        done = replace(open_, applied=applied, complete=True)
                     open_ = None
                 else:
                     config = head["config"] if not body else None
                     body = entry["full"] if kind == "full" else codec.patch(body, entry["delta"])
-                    open_, states = _record(entry["at"], body, head, states, config), None
-                    ticks, newest = ticks + 1, open_.at
+                    ticks, newest = ticks + 1, entry["at"]
+                    if number > after:
+                        open_, states = _record(newest, body, head, states, config), None
             except codec.FOREIGN as error:
                 raise _damaged(file, number, error) from error
             if done is not None:

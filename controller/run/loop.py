@@ -7,7 +7,7 @@ outcome; neither ends the tick.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import structlog
@@ -23,6 +23,7 @@ from controller.core.ports import Actuator, Estimate, LedgerFull, Policy, Source
 from controller.core.rules import PER_REPLICA, FleetRules
 from controller.core.why import Why
 from controller.run import codec
+from controller.run.carry import carried
 from controller.run.ends import DryRun, raised
 from controller.run.hands import Hands
 from controller.run.logs import Edges
@@ -43,6 +44,8 @@ class KeyedLedger(Protocol):
     def plan(self, record: Mapping[str, Any]) -> None: ...
 
     def outcomes(self, at: float, applied: Sequence[Applied]) -> None: ...
+
+    def remember(self, at: float, states: Mapping[str, Any]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -91,6 +94,7 @@ class ControlLoop:
         self.parts = parts
         self.number = 0
         self.last_at: float | None = None
+        self._ticking = False
         self.state = DecideState()
         self.learned: dict[str, EstimatorState] = {}
         self.ledger_ok = True
@@ -106,6 +110,7 @@ class ControlLoop:
 
     def tick(self, at: float) -> TickResult:
         """Observe the slot `at` (unix seconds), decide, act and record."""
+        self._ticking = True
         timer, parts = self.parts.timer, self.parts
         t0 = timer()
         observation = self._observe(at)
@@ -129,7 +134,7 @@ class ControlLoop:
         t6 = timer()
         self._record_outcomes(at, applied)
         t7 = timer()
-        self.number, self.last_at = self.number + 1, at
+        self.number, self.last_at, self._ticking = self.number + 1, at, False
         seconds = {
             "observe": (t1 - t0) + (t3 - t2), "measure": t2 - t1, "decide": t4 - t3, "act": t6 - t5,
             "record": (t5 - t4) + (t7 - t6), "total": t7 - t0,
@@ -153,6 +158,16 @@ class ControlLoop:
         self.number, self.last_at = self.number + 1, at
         return tuple(applied.get(d.target) or _unsent(d, states.get(d.target)) for d in decisions)
 
+    def _remember(self) -> None:
+        """Leave the memory of the laws to the next process; not in the middle of a tick that was given up, whose
+        record the next one reads."""
+        if self.last_at is None or self._ticking or not self.ledger_ok:
+            return
+        try:
+            self.parts.ledger.remember(self.last_at, self._states(self.state, self.learned))
+        except LedgerFull as error:
+            log.error("ledger_full", error=str(error))
+
     def stop(self) -> None:
         """Nothing is sent any more, also by a tick that runs; from any thread."""
         self.hands.stop()
@@ -168,11 +183,11 @@ class ControlLoop:
                 if id(end) not in self._handed_on:
                     stack.callback(end.close)
             stack.callback(self.parts.ledger.close)
+            stack.callback(self._remember)
 
     def adopt(self, previous: "ControlLoop") -> None:
         """Carry over a reload what still has a place here: windows, what was learned, policy and guard memory, open
-        writes. A pool that is another fleet now learns anew, and a policy whose kind or parameters changed starts anew:
-        its state would mean something else."""
+        writes. A pool that is another fleet now learns anew."""
         parts, old = self.parts, previous.parts
         kept = {id(end) for end in parts.ends.values()}
         previous._handed_on = {id(end) for end in old.ends.values() if id(end) in kept}  # noqa: SLF001 - one class
@@ -182,19 +197,8 @@ class ControlLoop:
         self.number, self.last_at = previous.number, previous.last_at
         self.learned = {p: s for p, s in previous.learned.items() if p in parts.estimators and p in pools}
         self._horizons = {p: h for p, h in previous._horizons.items() if p in pools}  # noqa: SLF001
-        same = {
-            key for key, policy in parts.policies.items()
-            if key in old.policies and key.rpartition("/")[0] in pools and type(old.policies[key]) is type(policy)
-            and getattr(old.policies[key], "config", None) == getattr(policy, "config", None)
-        }  # fmt: skip
-        levers = {(pool.pool, lever.lever) for pool in parts.rules.pools for lever in pool.levers}
         self.knows(previous._members)  # noqa: SLF001
-        self.state = replace(
-            previous.state,
-            policies={k: s for k, s in previous.state.policies.items() if k in same},
-            guards={t: s for t, s in previous.state.guards.items() if (t.pool, t.lever) in levers},
-            hindsight={p: s for p, s in previous.state.hindsight.items() if p in pools},
-        )
+        self.state = carried(previous.state, old.policies, parts.policies, parts.rules, pools)
         self.hands.adopt(previous.hands)
 
     def knows(self, members: Iterable[Target]) -> None:
@@ -276,10 +280,14 @@ class ControlLoop:
         full = parts.ledger.needs_states()
         record["memo"] = self.hands.memo(plan, full=full)
         if full:
-            record["states"] = encode_states(before, learned)
+            record["states"] = self._states(before, learned)
         if parts.ledger.needs_key():
             record["config"] = dict(parts.config)
         parts.ledger.plan(record)
+
+    def _states(self, decided: DecideState, learned: Mapping[str, EstimatorState]) -> dict[str, Any]:
+        pins = {str(target): codec.encode(pin) for target, pin in self.parts.pins.of_file.items()}
+        return {**encode_states(decided, learned), "pins": pins}
 
     def _record_outcomes(self, at: float, applied: Sequence[Applied]) -> None:
         if not self.ledger_ok:

@@ -2,7 +2,8 @@
 it at every tick.
 
 The file is replaced as a whole, so that a reader sees the old or the new one and never half of one. One that cannot be
-read stops nothing: the last pins that could be read stay in force, and the problem is told. A pin of this file wins
+read stops nothing: the last pins that could be read stay in force, over a restart those that the ledger tells, and the
+problem is told. A pin of this file wins
 over one of the config while it lasts: it is the later word, given by somebody who looks at the fleet.
 """
 
@@ -26,6 +27,7 @@ NAME, _LOCK = "pins.json", ".pins.lock"
 VERSION = 1
 _LARGEST = 1 << 20  # bytes; thousands of pins are no file of ours
 Stamp = tuple[int, int, int] | None
+_NEVER = (0, 0, -1)  # the stamp of no file: what is known was not read from one
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,15 @@ class Pins:
             self._look(self.path)
         pins = {**self._config, **{target: entry.pin for target, entry in self._file.items() if entry.pin.until > now}}
         return {target: pin for target, pin in pins.items() if pin.until > now}
+
+    @property
+    def of_file(self) -> dict[Target, Pin]:
+        """Those of the file, as last read."""
+        return {target: entry.pin for target, entry in self._file.items()}
+
+    def inherit(self, pins: Mapping[Target, Pin]) -> None:
+        """What the process before this one read of the file, in force until it is read again."""
+        self._file, self._stamp = {target: Entry(pin, 0.0) for target, pin in pins.items()}, _NEVER
 
     def _look(self, path: Path) -> None:
         try:

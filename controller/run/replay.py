@@ -13,13 +13,10 @@ from pathlib import Path
 import yaml
 
 from controller.config import ConfigError, GovernorConfig, loads
-from controller.config.terms import estimator_specs, fleet_rules
-from controller.core.decide import DecideState, decide
-from controller.core.learned import EstimatorState
+from controller.core.decide import DecideState
 from controller.core.model import Plan
-from controller.run.assembly import policies
+from controller.run.laws import Laws, Learned
 from controller.run.ledger import LedgerError, Record, read_ledger
-from controller.run.loop import learn
 from controller.run.resume import restore
 
 
@@ -51,30 +48,23 @@ class ReplayReport:
         return self.ticks > 0 and self.ticks == self.equal and not self.stopped
 
 
-class _Laws:
-    """All that decides, made from one config."""
-
-    def __init__(self, config: GovernorConfig) -> None:
-        self.specs = {spec.pool: spec for spec in estimator_specs(config)}
-        self.rules, self.policies = fleet_rules(config), policies(config)
-
-
 def replay(path: Path, config: GovernorConfig | None = None) -> ReplayReport:
     """Decide the ledger at `path` again, all of it under `config`, or each record under the config that it was made
     with. Raises LedgerError."""
-    state, learned = DecideState(), dict[str, EstimatorState]()
+    state: DecideState = DecideState()
+    learned: Learned = {}
     ticks = equal = 0
     first: Difference | None = None
     versions, hashes = dict[str, None](), list[str]()
     stopped = ""
-    laws: _Laws | None = None
+    laws: Laws | None = None
     damage: list[LedgerError] = []
     for record in read_ledger(path, damage):
         if record.mode == "by_hand":
             continue  # a person decided that
         if laws is None or record.config_hash != hashes[-1]:
             try:
-                laws = _Laws(config if config is not None else _recorded(record, path))
+                laws = Laws.of(config if config is not None else _recorded(record, path))
             except LedgerError as error:
                 if not ticks:
                     raise
@@ -83,10 +73,7 @@ def replay(path: Path, config: GovernorConfig | None = None) -> ReplayReport:
             hashes.append(record.config_hash)
         if record.states is not None:
             state, learned = restore(record.states, laws.policies)
-        estimates, learned = learn(laws.specs, record.snapshot, learned)
-        plan, state = decide(
-            record.snapshot, estimates, laws.rules, laws.policies, state, ledger_ok=record.ledger_ok
-        )  # fmt: skip
+        plan, state, learned = laws.again(record, state, learned)
         ticks, versions[record.version] = ticks + 1, None
         if plan == record.plan:
             equal += 1

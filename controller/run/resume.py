@@ -4,28 +4,37 @@ What was learned of the fleet (kappa, cold-start times, forecasts) and what laws
 neither forgets a rate limit nor learns everything anew; the writes whose outcomes nobody knows; and where each target
 was, for those that cannot tell it themselves. All others are read back. Windows start empty, and the guards hold
 relaxing moves until they are full.
+
+The memory stands in the ledger at its end, and at every twentieth tick or so for who is killed. The ticks after it are
+decided again, by the laws that decided them, which gives the memory of the last one to the bit, also where the new
+process has another config.
 """
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import structlog
+import yaml
 
+from controller.config import ConfigError, loads
 from controller.core.decide import DecideState
 from controller.core.drain import Drain
 from controller.core.fleet import FleetHold
 from controller.core.guard_state import GuardState
 from controller.core.hindsight import Hindsight
 from controller.core.learned import EstimatorState
-from controller.core.model import Decision, Outcome, Target
+from controller.core.model import Decision, Outcome, Pin, Target
 from controller.core.own import Own
 from controller.core.ports import Policy
 from controller.core.why import Why
 from controller.run import codec
-from controller.run.ledger import LedgerError, kinds, ledger_files
+from controller.run.carry import carried
+from controller.run.laws import Laws, Learned
+from controller.run.ledger import LedgerError, kinds, ledger_files, records_after
 from controller.run.loop import ControlLoop
 from controller.run.samepool import same_pool
 
@@ -37,22 +46,26 @@ Plain = Mapping[str, Any]
 
 @dataclass(slots=True)
 class _Found:
-    """What the small lines of one file add up to: its head, the text of the newest states, by target the decisions
-    that are open and the last values known."""
+    """What the small lines of one file add up to: its head, the text of the newest states and the number of its line,
+    by target the decisions that are open and the last values known."""
 
+    file: Path
     head: Plain | None = None
     states: str = ""
+    states_line: int = 0
     open: dict[str, Plain] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
     ticks: int = 0
+    _lines: int = 0
     _told: bool = False  # whether the tick has a memo
 
     def take(self, kind: str, text: str) -> None:
         """The next line."""
+        self._lines += 1
         if kind == "format":
             self.head = json.loads(text)
         elif kind == "states":
-            self.states = text
+            self.states, self.states_line = text, self._lines
         elif kind == "memo":
             memo = json.loads(text)["memo"]
             self.open = {one["target"]: one for one in (*memo.get("open", ()), *memo.get("sends", ()))}
@@ -81,7 +94,7 @@ def resume(loop: ControlLoop, path: Path) -> None:
 
 
 def _scan(file: Path) -> _Found:
-    found = _Found()
+    found = _Found(file)
     try:
         for kind, text in kinds(file):
             found.take(kind, text)
@@ -95,7 +108,7 @@ def _take(loop: ControlLoop, found: _Found, head: Plain) -> None:
     targets = {name: target for name in (*found.values, *found.open) if (target := _target(name)) is not None}
     known = {name: target for name, target in targets.items() if (target.pool, target.lever) in levers}
     if found.states:
-        _take_memory(loop, found.states, head)
+        _take_memory(loop, found, head)
     loop.hands.positions = {known[name]: value for name, value in found.values.items() if name in known}
     loop.knows(loop.hands.positions)
     if {head.get("mode"), loop.parts.mode} <= _REAL:
@@ -137,13 +150,45 @@ def restore(
     return DecideState(policies, guards, fleet, seen, releases, drains, own), learned
 
 
-def _take_memory(loop: ControlLoop, text: str, head: Plain) -> None:
+def _take_memory(loop: ControlLoop, found: _Found, head: Plain) -> None:
+    parts, before = loop.parts, head.get("config") or {}
+    same = head.get("config_hash") == parts.config_hash
+    laws = Laws(parts.estimators, parts.rules, parts.policies) if same else _laws(before, found.file)
+    policies = laws.policies if laws is not None else {}
+    learned: Learned
     try:
-        memory, learned = restore(json.loads(text)["states"], loop.parts.policies)
+        states = json.loads(found.states)["states"]
+        state, learned = restore(states, policies)
+        pins = {codec.target_of(text): codec.decode(Pin, one) for text, one in states.get("pins", {}).items()}
     except codec.FOREIGN as error:
         log.warning("memory_of_another_version", version=head.get("version"), error=f"{type(error).__name__}: {error}")
         return
-    specs, now, before = loop.parts.estimators, loop.parts.config, head.get("config") or {}
-    loop.learned = {pool: s for pool, s in learned.items() if pool in specs and same_pool(pool, before, now)}
-    if head.get("config_hash") == loop.parts.config_hash:
-        loop.state = memory
+    if laws is not None:
+        state, learned = _rolled(found, laws, state, learned)
+    parts.pins.inherit(pins)
+    pools = {pool for pool in parts.estimators if same_pool(pool, before, parts.config)}
+    loop.learned = {pool: one for pool, one in learned.items() if pool in pools}
+    loop.state = state if same else carried(state, policies, parts.policies, parts.rules, pools)
+
+
+def _laws(config: Plain, file: Path) -> Laws | None:
+    """What decided under a recorded config; None, and said, where this version cannot make it."""
+    try:
+        return Laws.of(loads(yaml.safe_dump(dict(config), sort_keys=False), origin=f"{file}: recorded config"))
+    except ConfigError as error:
+        log.warning("laws_not_resumed", file=str(file), error=str(error))
+        return None
+
+
+def _rolled(
+    found: _Found, laws: Laws, state: DecideState, learned: Learned
+) -> tuple[DecideState, Learned]:  # fmt: skip
+    """What is remembered and learned after the last tick that can be read."""
+    try:
+        with suppress(LedgerError):  # said when it was read for the first time; what stands before is good
+            for record in records_after(found.file, found.states_line):
+                if record.mode != "by_hand":  # a person decided that
+                    _, state, learned = laws.again(record, state, learned)
+    except Exception as error:  # noqa: BLE001 - what decided once may fail in this version, which has to start
+        log.warning("ticks_not_resumed", file=str(found.file), error=f"{type(error).__name__}: {error}")
+    return state, learned

@@ -12,7 +12,7 @@ from controller.config.terms import fleet_rules
 from controller.core.decide import DecideState, decide
 from controller.core.model import Decision, Lever, Outcome, Snapshot, Target, TargetState, Tick
 from controller.core.ports import Binding
-from controller.run.assembly import policies
+from controller.run.laws import policies
 from tests.loop.test_lever_matrix import PODS, estimates, readings
 from tests.support.haproxy import Proxy, haproxy
 

@@ -145,7 +145,9 @@ def test_a_tenant_named_like_a_mark_of_the_format_breaks_the_file(tmp_path: Path
 def test_a_crash_in_the_middle_of_a_record_loses_that_record_alone(tmp_path: Path) -> None:
     records = night(tmp_path)
     file = ledger_files(tmp_path)[0]
-    file.write_bytes(file.read_bytes()[:-200])
+    whole = file.read_bytes()
+    after_the_last_tick = whole.rindex(b"\x00\x00\xff\xff", 0, whole.rindex(b"\x00\x00\xff\xff"))
+    file.write_bytes(whole[: after_the_last_tick - 200])
 
     survivors = list(read_ledger(tmp_path))
     assert len(records) > len(survivors) >= len(records) - 3

@@ -17,7 +17,8 @@ from controller.core.reading import Reading, State, ok
 from controller.core.rules import PER_REPLICA, RELAX_DOWN
 from controller.core.signals import Signal
 from controller.core.why import Why
-from controller.run.assembly import RunMode, assemble, policies
+from controller.run.assembly import RunMode, assemble
+from controller.run.laws import policies
 from tests.support.cases import NOW, healthy
 from tests.support.levers import config
 

@@ -155,6 +155,32 @@ def test_a_file_that_was_broken_from_the_start_pins_nothing_and_is_told(tmp_path
     assert path.read_text() == "not json"
 
 
+@pytest.mark.parametrize("content", [b"{", None])
+def test_a_file_that_broke_while_nobody_looked_lets_go_of_what_a_person_held(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    """A disk was full, and Governor was restarted for it. That the file is gone is a word, and pins nothing."""
+    path = set_pin(tmp_path, 7)
+    first = life(config(tmp_path))
+    first.tick(START)
+    first.close()
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    second = life(config(tmp_path))
+    again = second.tick(START + 15)
+    set_pin_anew = path.with_suffix(".new")
+    set_pin_anew.write_text('{"version": 1, "pins": {}}')
+    os.replace(set_pin_anew, path)
+    mended = second.tick(START + 30)
+    second.close()
+
+    assert (again.snapshot.targets[CHAT].pin == Pin(7.0, START + 3600, "launch")) == (content is not None)
+    assert bool(again.pin_problems) == (content is not None)
+    assert mended.snapshot.targets[CHAT].pin is None
+
+
 def test_a_reload_while_the_file_is_broken_loses_no_pin(tmp_path: Path) -> None:
     path = set_pin(tmp_path, 7)
     first = life(config(tmp_path))

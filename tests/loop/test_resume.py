@@ -1,12 +1,16 @@
 """A new process takes over what its predecessor knew, and asks what became of its last write."""
 
 import gzip
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from controller.core.drain import Drain
 from controller.core.model import Lever, Outcome, Snapshot, Target
+from controller.core.rules import FleetRules, Rate
+from controller.core.why import Why
 from controller.run import codec
 from controller.run.ledger import FileLedger, LedgerError, ledger_files, read_ledger
 from controller.run.loop import ControlLoop
@@ -47,14 +51,61 @@ def test_a_restart_does_not_learn_everything_anew(tmp_path: Path) -> None:
     assert reborn.state.guards[REPLICAS].position is not None
 
 
-def test_another_config_takes_what_was_learned_and_not_what_its_laws_remembered(tmp_path: Path) -> None:
+def test_another_config_takes_what_was_learned_and_the_guards_and_not_its_laws(
+    tmp_path: Path,
+) -> None:
     plant, _ = first_life(tmp_path / "a")
     other = build(plant, ledger=book(tmp_path / "b"))
     other.parts = replace(other.parts, config_hash="another")
     resume(other, tmp_path / "a")
 
     assert other.learned["llm"].samples > 10
-    assert not other.state.guards
+    assert other.state.guards[REPLICAS].position is not None
+    assert not other.state.policies
+
+
+def paced(hands: Hands, wish: dict[str, float], path: Path) -> ControlLoop:
+    """Two more replicas at most in two minutes, and then a pause of two."""
+    made = loop(hands, wish, ledger=book(path))
+    (pool,) = made.parts.rules.pools
+    (lever,) = pool.levers
+    slow = replace(lever, cooldown_up=120.0, rate_up=Rate(2.0, 120.0))
+    made.parts = replace(made.parts, rules=FleetRules((replace(pool, levers=(slow,)),)))
+    return made
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("ticks", [14, 20, 21, 25])
+def test_a_restart_gives_a_rate_limit_its_whole_allowance_again(tmp_path: Path, ticks: int, killed: bool) -> None:
+    """A controller that crashes at every tick would have no limit at all."""
+    hands, wish = Hands({"a": 3.0}), {"a": 3.0}
+    first = paced(hands, wish, tmp_path / "first")
+    for tick in range(ticks):
+        wish["a"] = 20.0 if tick == ticks - 1 else 3.0
+        first.tick(START + 15 * tick)
+    assert hands.have == {"a": 5.0}
+    left = shutil.copytree(tmp_path / "first", tmp_path / "left") if killed else tmp_path / "first"
+    first.close()
+
+    reborn = paced(hands, wish, tmp_path / "second")
+    resume(reborn, left)
+    assert reborn.state == first.state
+    (decision,) = reborn.tick(START + 15 * ticks).plan.decisions
+    reborn.close()
+    assert (decision.final, decision.why) == (5.0, Why.COOLDOWN)
+
+
+def test_a_drain_is_forgotten_with_the_config_and_its_replica_left_at_nothing(tmp_path: Path) -> None:
+    """An upgrade changes a line of the config, and restarts Governor in the middle of it."""
+    held = Drain(START, ("x",), {"x": START}, taken={"x": 1.0})
+    first = loop(Hands({"a": 3.0}), {"a": 3.0}, ledger=book(tmp_path))
+    first.tick(START)
+    first.state = replace(first.state, drains={"a": held})
+    first.close()
+    reborn = loop(Hands({"a": 3.0}), {"a": 3.0}, config_hash="another")
+    resume(reborn, tmp_path)
+
+    assert reborn.state.drains == {"a": held}
 
 
 def test_a_write_whose_outcome_nobody_wrote_down_is_verified_first(tmp_path: Path) -> None:

@@ -60,6 +60,17 @@ def test_half_as_many_ticks_of_twice_the_length_end_at_the_same_value() -> None:
     assert fine == pytest.approx(coarse)
 
 
+def test_an_hour_without_a_controller_is_made_up_for_in_one_step() -> None:
+    law = Pid(Pid.Config(**PLAIN))  # type: ignore[arg-type]
+    _, before = law.propose(view(ok(4.0), 10.0, NOW, 0.0), (TTFT,), BRIEF, law.initial())
+    steps = [
+        law.propose(view(ok(4.0), 10.0, NOW + gone, 0.0), (TTFT,), BRIEF, before)[0][0].value
+        for gone in (60.0, 120.0, 3600.0)
+    ]
+
+    assert steps[0] < steps[1] == steps[2]
+
+
 def test_a_value_held_at_its_bound_does_not_wind_up() -> None:
     """The next step starts from the value that was read back, not from what was wished for."""
     law = Pid(Pid.Config(**PLAIN))  # type: ignore[arg-type]

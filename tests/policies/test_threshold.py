@@ -14,13 +14,16 @@ BRIEF = Brief(Balance(0.0, 0.0), 0.0)
 KV = Threshold.Config(signal="kv_usage", upper=0.8, lower=0.5, dwell_up=30.0, dwell_down=300.0)
 
 
-def run(config: Threshold.Config, *readings: tuple[float, Reading]) -> list[tuple[float, Why]]:
-    """(seconds, reading) pairs; the value stays at 4."""
+def run(
+    config: Threshold.Config, *readings: tuple[float, Reading], begins: float = 0.0
+) -> list[tuple[float, Why]]:  # fmt: skip
+    """(seconds, reading) pairs; the value stays at 4. At `begins` a new process takes the memory over."""
     law = Threshold(config)
-    state, out = law.initial(), []
+    state, out, before = law.initial(), [], 0.0
     for at, reading in readings:
         pool = healthy(**{config.signal: reading})
-        view = View(Tick(1, NOW + at), pool, {TARGET: TargetState(4.0)}, {TARGET: Limits(1, 9)}, Estimate())
+        since, before = None if at == begins else at - before, at
+        view = View(Tick(1, NOW + at, since), pool, {TARGET: TargetState(4.0)}, {TARGET: Limits(1, 9)}, Estimate())
         proposals, state = law.propose(view, (), BRIEF, state)
         out.append((proposals[0].value if proposals[0].ask == Ask.SET else -proposals[0].value, proposals[0].why))
     return out
@@ -55,6 +58,13 @@ def test_a_gap_starts_the_dwell_anew_and_asks_for_a_floor() -> None:
 
     assert seen[1] == (-4.0, Why.MISSING)
     assert seen[2] == (4.0, Why.STEADY)
+
+
+def test_an_hour_without_a_controller_counts_as_an_hour_above() -> None:
+    """Two readings of a new process, and nobody knows what was between them."""
+    whys = [why for _, why in run(KV, (0, ok(0.9)), (3600, ok(0.9)), (3615, ok(0.9)), (3630, ok(0.9)), begins=3600.0)]
+
+    assert [why is Why.ABOVE_THRESHOLD for why in whys] == [False, False, False, True]
 
 
 def test_an_untrusted_low_signal_does_not_relax() -> None:
