@@ -148,7 +148,7 @@ class Capacity:
         estimate, config = view.estimate, self.config
         owner = view.targets[target]
         current = owner.accepted if owner.accepted is not None else view.limits[target].min
-        floor = max((one.at(view.tick.at, estimate.horizon) for one in config.floors), default=0.0)
+        floor = max((_floor(view, one, view.limits[target].min) for one in config.floors), default=0.0)
         depth = view.pool.get(Signal.QUEUE_DEPTH)
         if current < 1 and _asked(view):
             # Nobody serves, so nothing is known of what is asked: one replica will tell.
@@ -268,6 +268,14 @@ class Capacity:
         careful. Everywhere else it is low because there is little to do."""
         serving = view.estimate.evidence.get("serving", 0.0)
         return (view.estimate.demand or 0.0) >= 0.8 * self.config.utilisation * serving > 0
+
+
+def _floor(view: View, floor: Floor, least: float) -> float:
+    """Replicas that a floor asks for now, as much earlier as they take to be asked for and to come. The way up is
+    counted from the least there may be: from where it is it would get shorter with each step, and the next one would
+    not be wanted yet."""
+    climb = view.climb(least, floor.replicas)
+    return floor.at(view.tick.at, view.estimate.horizon + (climb if math.isfinite(climb) else 0.0))
 
 
 def _relieved(view: View, brief: Brief) -> bool:

@@ -31,6 +31,7 @@ from controller.core.rules import PER_REPLICA, RELAX_DOWN
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
+from policies.promised import kept
 
 CLAMP = 1.5
 GAP = 120.0  # seconds; a longer silence, as over a restart, is no time to integrate over
@@ -120,6 +121,7 @@ class Pid:
                 continue
             delta, track = self._step(y, view.tick.at, state.tracks.get(each, _NEW))
             final, tracks[each] = self._move(each, owner.accepted, delta, track, view.limits[each])
+            final = kept(view, each, owner.accepted, final)
             evidence = {"target": target, "error": tracks[each].error, "delta": delta}
             if measure.state is not State.NO_TRAFFIC:
                 evidence = {"measure": measure.usable or 0.0, **evidence}
@@ -200,7 +202,7 @@ def _proposal(
     if final == current:
         why = Why.STEADY
     else:
-        relaxes = Why.LATENCY_FALLS if y > 0 else Why.LATENCY_LOW
+        relaxes = Why.LATENCY_FALLS if y > 0 and evidence["error"] >= 0 else Why.LATENCY_LOW
         why = Why.LATENCY_HIGH if protective else relaxes
         if measure.state is State.NO_TRAFFIC:
             why = Why.NO_TRAFFIC

@@ -25,6 +25,7 @@ from controller.core.rules import PER_REPLICA, RELAX_DOWN
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
+from policies.promised import kept
 from policies.verdict import heard, span
 from policies.wayback import FACTOR, OPEN_TIME, QUIET, Phase, Stand, arrived, due, moved, onward, opened
 
@@ -136,6 +137,7 @@ class Threshold:
             value = measured / max(current, 1.0) if self.config.per_replica else measured
             mine = marks[target] = self._mark(value, view.tick, state.marks.get(target, _UNMARKED))
             made = self._one(target, current, value, reading.trusted, view.tick.at, mine, view.limits[target])
+            made = made._replace(value=kept(view, target, current, made.value))
             if target in stands and made.value <= 0 < current:
                 stands[target] = opened(stands[target], target.member, view.tick.at)
             proposals.append(made)
@@ -176,11 +178,11 @@ class Threshold:
         # What is only known to be high may protect; whoever lets a high signal relax must know it.
         may = trusted or rises == relax_down
         if may and marks.above is not None and now - marks.above >= c.dwell_up:
-            return Proposal(target, Ask.SET, current + sign * up, "threshold", Why.ABOVE_THRESHOLD, evidence)
+            return Proposal(target, Ask.SET, _moved(current, sign * up), "threshold", Why.ABOVE_THRESHOLD, evidence)
         if not trusted:
             return Proposal(target, _keep(target.lever), current, "threshold", Why.UNDERFILLED, evidence)
         if marks.below is not None and now - marks.below >= c.dwell_down:
-            return Proposal(target, Ask.SET, current - sign * down, "threshold", Why.BELOW_THRESHOLD, evidence)
+            return Proposal(target, Ask.SET, _moved(current, -sign * down), "threshold", Why.BELOW_THRESHOLD, evidence)
         return Proposal(target, Ask.SET, current, "threshold", Why.STEADY, evidence)
 
     def _mark(self, value: float, tick: Tick, marks: Marks) -> Marks:
@@ -196,6 +198,11 @@ class Threshold:
         if whose == "member" or (whose == "by_lever" and target.lever in PER_REPLICA):
             return own(view.pool, target, signal, self.config.statistic)
         return view.pool.latency(signal, self.config.statistic) if INFO[signal].latency else view.pool.get(signal)
+
+
+def _moved(current: float, step: float) -> float:
+    """Without what floats add: 0.2 and 0.1 are 0.3."""
+    return max(0.0, round(current + step, 9))
 
 
 def _standing(before: Stand | None, owner: TargetState, now: float) -> Stand:

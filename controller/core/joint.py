@@ -292,6 +292,9 @@ def _move_raise(
             _set(out, cheap, have + instead, detail, Why.CHEAPEST)
             _set(out, dear, (_final(out, dear) or 0.0) - count, detail, Why.CHEAPEST)
             return
+    least = max(0, math.ceil(worth - had.come - NEAR))
+    if room + NEAR < least <= most - have + NEAR and least * group.cost[cheap.pool] < group.cost[dear.pool]:
+        _say(out, dear, f"{group.name}: {cheap.pool} may not rise faster", Why.NEXT_BEST)
 
 
 def _move_fall(out: dict[Target, Decision], cheap: Target, dear: Target, group: Variants, facts: Facts) -> None:

@@ -5,7 +5,7 @@ are the stable surface for plug-ins.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -165,11 +165,18 @@ class Brief:
     below: float = 0.0
 
 
+def at_once(_current: float, _goal: float) -> float:
+    """The time that a raise takes where nothing limits its pace."""
+    return 0.0
+
+
 @dataclass(slots=True)  # as ``Brief``
 class View:
     """All that a policy may look at: its pool, its targets (sorted), what was learned, the limits, what tenants and
     request classes were promised, and which levers of the pool act (are not off, and more than observe). `away` are
-    replicas that are not among the targets for a while, because they drain: who comes back from there is not new."""
+    replicas that are not among the targets for a while, because they drain: who comes back from there is not new.
+    `climb` gives the seconds that a raise from one value to another takes within the limits on its pace, inf where
+    they let none through."""
 
     tick: Tick
     pool: PoolReadings
@@ -180,6 +187,7 @@ class View:
     classes: Mapping[str, ClassRules] = field(default_factory=dict)
     acting: frozenset[Lever] = frozenset()
     away: frozenset[str] = frozenset()
+    climb: Callable[[float, float], float] = at_once
 
 
 class Policy(Protocol[S]):

@@ -1,5 +1,6 @@
 """What the user allows a lever to do, in core terms, made from the config. Durations in seconds."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -88,6 +89,20 @@ class LeverRules:
     def relax_down(self) -> bool:
         """Whether lowering the value is the relaxing direction."""
         return RELAX_DOWN[self.lever]
+
+    def climb(self, current: float, goal: float) -> float:
+        """Seconds from the first to the last raise on the way to `goal`, as the limits on the pace allow them."""
+        rate, quantum = self.rate_up, self.limits.quantum or 1.0
+        if rate is None or current >= goal:
+            return 0.0
+        value, raises = current, 0
+        while value < goal:
+            room = math.floor(rate.allowance(value, quantum) / quantum + 1e-9) * quantum
+            if room <= 0:
+                return math.inf
+            raises += 1 if rate.relative else math.ceil((goal - value) / room - 1e-9)
+            value = value + room if rate.relative else goal
+        return (raises - 1) * max(self.cooldown_up, rate.period)
 
     @cached_property
     def memory(self) -> float:

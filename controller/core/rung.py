@@ -84,6 +84,7 @@ class Rung:
         view = View(
             self.snapshot.tick, readings, self._in_view(), limits, self.estimate, self.pool.tenants,
             self.pool.classes, self.pool.acting, self._drain.idle if self._drain is not None else frozenset(),
+            self.lever.climb,
         )  # fmt: skip
         brief = Brief(self.balance, left, self._now + self.estimate.horizon, self.common.gain, short, below)
         try:
@@ -295,11 +296,13 @@ def finish(decision: Decision, lever: LeverRules, now: float) -> Decision:
 def _bounded(
     lever: LeverRules, current: float, final: float, why: Why, steps: _Steps
 ) -> tuple[float, Why, _Steps]:  # fmt: skip
-    """Hard bounds and quantum. In protect a bound may only add."""
+    """Hard bounds and quantum. In protect a bound may only add: one that would take away is told, and then why not."""
     value, cause = guards.bounds(lever.limits, final, up=lever.lever is _BREAKER)
     if value == final and lever.mode is not _PROTECT:
         return final, why, steps  # nearly always
     if lever.mode is _PROTECT and (value < current) == lever.relax_down and value != current:
+        if value != final and cause is not None:
+            steps, final = (*steps, Step("bounds", final, value, cause)), value
         value, cause = current, Why.MODE_PROTECT
     elif cause is Why.MIN_BOUND and lever.floor is not None:
         cause = lever.floor

@@ -173,7 +173,7 @@ SENTENCE: dict[Why, str] = {
     Why.FLEET_GUARD: "too much of the fleet would be lowered at once",
     Why.RATIO: "prefill and decode are sized together",
     Why.CHEAPEST: "another variant of the model does the same work for less",
-    Why.NEXT_BEST: "the cheaper variant of the model does not come, so this one is asked",
+    Why.NEXT_BEST: "the cheaper variant of the model cannot be had now, so this one is asked",
     Why.NO_EFFECT: "it was moved twice and nothing came of it, so the next lever is asked",
     Why.UNDO: "the last change made things worse and is taken back",
     Why.DAMPED: "this lever was swinging by itself, so it relaxes more slowly",

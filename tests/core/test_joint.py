@@ -374,6 +374,16 @@ def test_a_pool_that_gave_up_is_not_raised_instead_of_one_that_can_be() -> None:
     assert "l40s does not come" in out[replicas("h100")].steps[-1].detail
 
 
+def test_why_the_dear_pool_grows_while_the_cheap_one_is_still_rising_is_told() -> None:
+    made = {replicas("h100"): ask("h100", 2.0, 4.0, 2.0), replicas("l40s"): ask("l40s", 2.0, 4.0, 4.0)}
+    slow = known_of(("h100", "l40s"), {"h100": 2.0, "l40s": 2.0}, rate=EVEN, guarded=lambda _target, _wish: 4.0)
+    out = size(made, GROUP, slow)
+
+    assert [out[replicas(p)].final for p in COST] == [4.0, 4.0]
+    assert out[replicas("h100")].why is Why.NEXT_BEST
+    assert "l40s may not rise faster" in out[replicas("h100")].steps[-1].detail
+
+
 def test_what_was_asked_of_a_pool_that_gave_up_answers_nobody() -> None:
     made = {replicas("h100"): ask("h100", 2.0, 4.0, 2.0), replicas("l40s"): ask("l40s", 6.0, 4.0, 4.0)}
     lost = known_of(("h100", "l40s"), {"h100": 2.0, "l40s": 4.0}, rate=EVEN, awaited={"h100": True, "l40s": False})

@@ -26,7 +26,7 @@ from controller.core.model import (
 from controller.core.ports import Balance, Limits
 from controller.core.reading import ok
 from controller.core.rules import LeverRules, PoolRules, Rate
-from controller.core.rung import Rung
+from controller.core.rung import Rung, bound
 from controller.core.signals import Signal
 from controller.core.why import Why
 from tests.support.cases import NOW, estimate, healthy
@@ -122,3 +122,14 @@ def test_most_of_a_healthy_fleet_goes_the_short_way() -> None:
     assert not gone
     decided(Watched, rules, [(TargetState(1.0), GuardState(), [(Ask.SET, 0.5)])] * 3)
     assert len(gone) == 3
+
+
+def test_that_protect_forbids_a_raise_is_what_an_operator_reads_where_the_maximum_does() -> None:
+    """Three replicas, `max: 2`, and a law that asks for six: the step that is missing is the one to mend."""
+    lever = LeverRules(Lever.REPLICAS, "law", "none", Mode.PROTECT, Limits(1.0, 2.0))
+    made = bound(Decision(Target("llm", Lever.REPLICAS), 3.0, 6.0, Why.DEMAND), lever)
+
+    assert made.final == 3.0
+    assert [(one.before, one.after, one.why) for one in made.steps] == [
+        (6.0, 2.0, Why.MAX_BOUND), (2.0, 3.0, Why.MODE_PROTECT),
+    ]  # fmt: skip

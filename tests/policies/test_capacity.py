@@ -1,6 +1,7 @@
 """Feed-forward and trim: what is asked for, and that nothing is asked for on silence."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from controller.core.model import Ask, Lever, Pending, Phase, PoolReadings, Proposal, Target, TargetState, Tick
 from controller.core.ports import Balance, Brief, Estimate, Limits, View
 from controller.core.reading import Reading, State, ok
+from controller.core.rules import LeverRules, Rate
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
@@ -343,6 +345,19 @@ def test_replicas_are_there_before_the_office_opens() -> None:
     assert wanted(16.9) == (8.0, Why.TIMETABLE)
     assert wanted(17.0)[0] == 2.0
     assert wanted(5 * 24 + 10)[0] == 2.0  # Saturday
+
+
+def test_a_floor_that_may_only_double_every_minute_is_there_at_nine_and_not_at_three_past() -> None:
+    office = Floor(12.0, "09:00", "18:00", "mon-fri", "+01:00")
+    pace = LeverRules(Lever.REPLICAS, "capacity", "none", limits=Limits(1, 50), rate_up=Rate(1.0, 60.0, True))
+
+    def wanted(seconds: float, current: float, climb: Callable[[float, float], float] = pace.climb) -> float:
+        seen = view(estimate(0.5, horizon=600.0), current, at=MONDAY + 8 * 3600.0 - 600.0 - seconds)
+        return propose(replace(seen, climb=climb), floors=(office,))[0].value
+
+    assert [wanted(181.0, 1.0), wanted(180.0, 1.0)] == [1.0, 12.0]  # 2, 4, 8, 12
+    assert [wanted(seconds, have) for seconds, have in [(120.0, 2.0), (60.0, 4.0), (0.0, 8.0)]] == [12.0] * 3
+    assert wanted(0.0, 1.0, climb=lambda _current, _goal: math.inf) == 12.0  # it never gets there: all the same
 
 
 def test_a_floor_keeps_and_never_lowers() -> None:

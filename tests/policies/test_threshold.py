@@ -1,10 +1,13 @@
 """Two thresholds, two dwell times: the law that everybody can check by eye."""
 
+from dataclasses import replace
+
 import pytest
 
-from controller.core.model import Ask, Lever, Target, TargetState, Tick
+from controller.core.model import Ask, Lever, Scope, Target, TargetState, Tick
 from controller.core.ports import Balance, Brief, Estimate, Limits, View
 from controller.core.reading import Reading, State, ok
+from controller.core.signals import Signal
 from controller.core.why import Why
 from policies.threshold import Threshold
 from tests.support.cases import NOW, healthy
@@ -71,6 +74,19 @@ def test_an_untrusted_low_signal_does_not_relax() -> None:
     seen = run(KV, (0, Reading(State.PARTIAL, 0.1)), (300, Reading(State.PARTIAL, 0.1)))
 
     assert seen[-1][0] == -4.0
+
+
+def test_a_step_of_a_tenth_is_told_as_more_than_was_asked() -> None:
+    """0.2 and 0.1 are 0.30000000000000004, which is then rounded to what the target can take: 0.3."""
+    law = Threshold(Threshold.Config(signal="kv_usage", upper=0.8, lower=0.5))
+    share, weight = Target("llm", Lever.DOWNGRADE, "small"), Target("llm", Lever.WEIGHT, "a")
+    pool = healthy(kv_usage=ok(0.9))
+    pool = replace(pool, replicas={"a": Scope({Signal.KV_USAGE: ok(0.9)})})
+    targets = {share: TargetState(0.2), weight: TargetState(0.05)}
+    seen = View(Tick(1, NOW), pool, targets, dict.fromkeys(targets, Limits(0.0, 1.0, 0.01)), Estimate())
+    proposals, _ = law.propose(seen, (), BRIEF, law.initial())
+
+    assert {one.target: one.value for one in proposals} == {share: 0.3, weight: 0.0}
 
 
 def test_a_queue_is_judged_per_replica() -> None:
