@@ -1,12 +1,13 @@
 """PID in velocity form on the value read back, for any continuous lever.
 
     e  = ln(measure / target), clamped to +-1.5, dead-band with continuity
-    du = K * [(max(e, 0) - max(e_prev, 0)) + dt/Ti * e - Td/dt * (change of the filtered measure's slope)]
+    du = K * [(max(e, 0) - max(e_prev, 0)) + dt/Ti * e + Td * (change of e's slope, 1/s)]
     u  = current * exp(+-du),   of a share that rests at zero   u = current +- du * (max - min)
 
 Working on changes of the value that the target really has gives anti-windup and bumpless switching by construction: a
 bound, a person or another controller moves `current`, and the next step starts there. The logarithm keeps the loop
-gain within a factor of four where latency goes like 1/(1 - load). Derivative is off by default: a p99 is too noisy.
+gain within a factor of four where latency goes like 1/(1 - load). Derivative, of e before its dead band, is off by
+default: a p99 is too noisy.
 What rounding to the quantum takes away is carried to the next tick, for each target of its own. The sign is that of the
 lever: a measure above its target raises capacity and what is sent elsewhere, and lowers weights, caps and gates. A
 replica's weight follows what that replica does, all else what the pool does. Without a signal of its own it holds the

@@ -136,10 +136,13 @@ def test_a_lower_bound_is_enough_to_protect_and_never_to_relax() -> None:
 
 def test_derivative_answers_to_the_change_of_slope_and_not_to_a_constant() -> None:
     """Aperture's D term had the wrong sign."""
-    rising = [ok(2.0), ok(2.4), ok(2.9)]
-    plain = run(rising, **PLAIN)[1][1]
+    rising = [ok(2.0), ok(2.4), ok(2.4)]
+    plain = [value for _, value in run(rising, gain=0.4, **PLAIN)]
+    ahead = [value for _, value in run(rising, gain=0.4, derivative_time=60.0, **PLAIN)]
 
-    assert run(rising, derivative_time=60.0, **PLAIN)[1][1] > plain
+    added = 0.4 * 60.0 * math.log(1.2) / 15.0  # K * Td * the slope, which was none before
+    assert math.log(ahead[1] / plain[1]) == pytest.approx(added)
+    assert ahead[2] == pytest.approx(plain[2])  # it rises no more, and what was added for that is taken back
     steady = run([ok(4.0)] * 6, derivative_time=60.0, **PLAIN)
     assert steady[-1][1] == pytest.approx(run([ok(4.0)] * 6, **PLAIN)[-1][1])
 
