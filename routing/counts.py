@@ -96,12 +96,6 @@ class Counts:
     def total(self) -> Tally:
         return total(self.streams.values())
 
-    def of_class(self, klass: str) -> Tally:
-        return total(tally for (name, _), tally in self.streams.items() if name == klass)
-
-    def of_tenant(self, tenant: str) -> Tally:
-        return total(tally for (_, name), tally in self.streams.items() if name == tenant)
-
 
 def total(tallies: Iterable[Tally]) -> Tally:
     """The sum of tallies."""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from controller.core.facts import Fact
 from controller.core.model import Applied, Decision, Lever, PoolReadings, Proposal, Target, TargetState, Tick
@@ -326,16 +326,6 @@ class ActuatorError(Exception):
 
 
 # --- ledger ------------------------------------------------------------------------------------------------------
-
-
-class Ledger(Protocol):
-    """Append-only memory of what was seen, decided and done. ``plan`` comes before apply, ``outcomes`` after."""
-
-    def plan(self, record: Mapping[str, Any]) -> None: ...
-
-    def outcomes(self, at: float, applied: Sequence[Applied]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class LedgerFull(Exception):

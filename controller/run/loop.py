@@ -35,7 +35,8 @@ log = structlog.get_logger("governor.loop")
 
 
 class KeyedLedger(Protocol):
-    """A ledger that says when it wants a full record."""
+    """Append-only memory of what was seen, decided and done, which says when it wants a full record. ``plan`` comes
+    before apply, ``outcomes`` after."""
 
     def needs_key(self) -> bool: ...
 

@@ -52,7 +52,6 @@ _PHASES = {
     Stage.BACKOFF: Phase.LOADING,
 }
 ON_NODE = frozenset(Stage) - {Stage.REQUESTED, Stage.GONE}
-SERVING = frozenset({Stage.READY, Stage.DRAINING})
 
 
 def draw(time: Time, rng: random.Random) -> float:

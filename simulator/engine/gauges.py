@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from simulator.engine.scheduler import Scheduler
 from simulator.engine.sequence import Sequence, State
-from simulator.engine.spec import EngineSpec
 
 
 class Load(NamedTuple):
@@ -18,7 +17,6 @@ class Load(NamedTuple):
 class Gauges:
     """Gauges of one engine. Blocks that only the prefix cache holds are free, as in vLLM."""
 
-    spec: EngineSpec
     _scheduler: Scheduler
     _sequences: dict[int, Sequence]  # by id of the job
     _queued: int  # who found no place in the step in progress
@@ -39,17 +37,6 @@ class Gauges:
     def waiting(self) -> int:
         """Requests that wait, preempted ones included."""
         return self._scheduler.queue.count
-
-    @property
-    def waiting_tokens(self) -> int:
-        """Prompt tokens of those that wait."""
-        return self._scheduler.queue.tokens
-
-    @property
-    def kv_used(self) -> int:
-        """Tokens of the KV blocks in use."""
-        pool = self._scheduler.pool
-        return (pool.total - pool.free) * self.spec.block
 
     @property
     def kv_usage(self) -> float:

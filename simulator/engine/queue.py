@@ -7,17 +7,16 @@ from simulator.engine.sequence import Sequence, State
 
 
 class Queue:
-    """`count` wait; `tokens` are theirs to compute, an answer that a preempted one has to compute anew included.
+    """`count` wait.
 
     Lanes are numbered as they come: one, or one each for short and long prompts where these are `isolated`, times one
     for each adapter where there are `slots` for adapters. `kinds` tells of each whether it is of long prompts.
     """
 
-    __slots__ = ("_expiry", "_isolated", "_keys", "_numbers", "_slots", "_wait", "_waiting", "count", "kinds", "tokens")
+    __slots__ = ("_expiry", "_isolated", "_keys", "_numbers", "_slots", "_wait", "_waiting", "count", "kinds")
 
     def __init__(self, *, isolated: bool, slots: bool, wait: float | None) -> None:
         self.count = 0
-        self.tokens = 0
         self.kinds: list[bool] = []
         self._isolated = isolated
         self._slots = slots
@@ -44,7 +43,6 @@ class Queue:
         self._waiting[sequence.lane][sequence.key] = sequence
         heappush(self._keys[sequence.lane], sequence.key)
         self.count += 1
-        self.tokens += sequence.target
         if self._wait is not None and sequence.scheduled_at < 0:
             self._expiry.append((sequence.queued_at + self._wait, sequence))
 
@@ -52,7 +50,6 @@ class Queue:
         """It waits no longer."""
         del self._waiting[sequence.lane][sequence.key]
         self.count -= 1
-        self.tokens -= sequence.target
 
     def head(self, lane: int) -> Sequence | None:
         """The first of a lane."""

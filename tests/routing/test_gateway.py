@@ -486,8 +486,9 @@ def test_what_is_counted_is_by_class_and_tenant_and_stays_as_it_was_read() -> No
     before = made.counts()
     made.finished(0, 30, 1.0)
 
-    assert before.of_tenant("a").sent == before.of_class("critical").sent == 4
-    assert before.of_tenant("b").rejected == {Reason.PROMPT_TOO_LONG: 2}
+    assert before.streams.keys() == {("critical", "a"), ("batch", "b")}
+    assert before.streams["critical", "a"].sent == 4
+    assert before.streams["batch", "b"].rejected == {Reason.PROMPT_TOO_LONG: 2}
     assert before.total.finished == 0
     assert made.counts().total.finished == 1
     assert made.counts().total.output_tokens == 30

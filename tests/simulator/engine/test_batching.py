@@ -72,7 +72,7 @@ def test_no_more_sequences_than_seats() -> None:
     for number in range(7):
         engine.submit(job(number, 10, 10), 0.0)
     engine.advance(0.06)
-    assert (engine.running, engine.waiting, engine.waiting_tokens) == (4, 3, 30)
+    assert (engine.running, engine.waiting) == (4, 3)
     assert len(settle(engine)) == 7
 
 
@@ -195,7 +195,7 @@ def test_the_client_of_one_who_waits_goes_away() -> None:
     for number in range(3):
         engine.submit(job(number, 10, 10), 0.0)
     assert engine.cancel(1, 0.05, Ending.TIMED_OUT)
-    assert (engine.waiting, engine.waiting_tokens, engine.counts.timed_out) == (1, 10, 1)
+    assert (engine.waiting, engine.counts.timed_out) == (1, 1)
     assert [one.request.id for one in settle(engine)] == [0, 2]
 
 
@@ -255,7 +255,7 @@ def test_prefill_here_and_decode_there() -> None:
     here.submit(one, 0.0, Leg.PREFILL)
     assert settle(here) == []
     assert here.prefilled == [one]
-    assert (one.ending, one.first_token_at, here.kv_used) == (None, None, 0)
+    assert (one.ending, one.first_token_at, here.kv_usage) == (None, None, 0)
     assert here.counts.finished == {"stop": 0, "length": 1}
     there.submit(one, 0.5, Leg.DECODE)
     assert settle(there) == [one]

@@ -91,7 +91,7 @@ def test_who_waits_for_a_hung_engine_may_give_up() -> None:
     assert engine.next_at == 3.5
     assert [one.ending for one in engine.advance(10.0)] == [Ending.TIMED_OUT]
     assert engine.cancel(1, 11.0)
-    assert (engine.running, engine.kv_used) == (0, 0)
+    assert (engine.running, engine.kv_usage) == (0, 0)
     engine.hung = False
     assert settle(engine) == []
 
@@ -106,7 +106,7 @@ def test_a_crash_loses_all_jobs_and_all_counters() -> None:
         (0, Ending.FINISHED), *((number, Ending.FAILED) for number in range(1, 6)),
     ]  # fmt: skip
     assert {one.ended_at for one in lost[1:]} == {0.1}
-    assert (engine.running, engine.waiting, engine.kv_used, engine.next_at) == (0, 0, 0, inf)
+    assert (engine.running, engine.waiting, engine.kv_usage, engine.next_at) == (0, 0, 0, inf)
     assert engine.counts.generation_tokens == 0
     assert engine.counts.ttft.count == 0
     assert not engine.cancel(3, 0.2)

@@ -134,7 +134,7 @@ def test_macro_steps_that_tell_another_story_than_steps(chosen: EngineSpec, data
         assert times(one) == pytest.approx(times(other), abs=NOISE)
     same(fast.counts, slow.counts)
     for engine in (fast, slow):
-        assert (engine.running, engine.waiting, engine.waiting_tokens, engine.kv_used) == (0, 0, 0, 0)
+        assert (engine.running, engine.waiting, engine.kv_usage) == (0, 0, 0)
 
 
 def test_percentiles_that_depend_on_how_time_is_computed() -> None:
@@ -180,7 +180,7 @@ def test_a_scrape_in_the_middle_of_a_macro_step_that_sees_nothing() -> None:
     assert engine.advance(0.5051) == []
     assert engine.counts.generation_tokens == 50
     assert engine.counts.itl.count == 49
-    assert engine.kv_used == 96  # 32 + 49 tokens, in blocks
+    assert engine.kv_usage == 96 / 1600  # 32 + 49 tokens, in blocks
     assert engine.next_at == pytest.approx(1.0)
 
 
@@ -218,4 +218,4 @@ def test_a_job_that_is_cancelled_is_counted_once() -> None:
     assert (first.ending, first.ended_at) == (Ending.ABORTED, 0.1)
     assert (engine.counts.aborted, engine.counts.timed_out) == (1, 0)
     assert settle(engine) == []
-    assert engine.kv_used == 0
+    assert engine.kv_usage == 0
