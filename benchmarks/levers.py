@@ -20,6 +20,7 @@ from controller.core.learned import EstimatorState
 from controller.core.members import seen
 from controller.core.model import Lever, Plan, PoolReadings, Scope, Snapshot, Target, TargetState, Tick
 from controller.core.reading import Reading, ok
+from controller.core.rest import AT_REST
 from controller.core.signals import Signal
 from controller.run.laws import policies
 from controller.run.loop import learn
@@ -27,7 +28,6 @@ from controller.run.memory import settle
 
 START = 1_767_571_200.0
 INTERVAL = 15.0
-NO_LIMIT = 1e12
 SMALL = "small"
 _PROMPT, _ANSWER, _RATE = 1500.0, 250.0, 6.0  # tokens, tokens, requests/s that one replica serves well
 
@@ -110,10 +110,7 @@ class Fleet:
         self._values.update({d.target: d.final for d in plan.decisions if d.send and d.final is not None})
 
     def _state(self, target: Target) -> TargetState:
-        usual = {
-            Lever.REPLICAS: float(self.size.replicas), Lever.WEIGHT: 1.0, Lever.BREAKER: 1.0, Lever.DOWNGRADE: 0.0
-        }  # fmt: skip
-        value = self._values.get(target, usual.get(target.lever, NO_LIMIT))
+        value = self._values.get(target, AT_REST.get(target.lever, float(self.size.replicas)))
         return TargetState(value, value if target.lever is Lever.REPLICAS else None)
 
     def _readings(self, pool: str, at: float) -> PoolReadings:

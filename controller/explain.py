@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from controller.config.levers import NO_LIMIT
 from controller.core.drain import listed
 from controller.core.model import Applied, Decision, Lever, Mode, Outcome, Pin, Plan, Step, Target
+from controller.core.rest import NO_LIMIT
 from controller.core.why import SENTENCE, Why
 
 # What a policy may ask for. Every other reason is a hand that held, bent or replaced what was asked.

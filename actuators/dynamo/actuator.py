@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from actuators.batch import decreases_first, invalid, reject, wanted
 from actuators.dynamo.config import DynamoConfig, DynamoPool
 from actuators.dynamo.doctor import Looks, diagnose
-from actuators.dynamo.formula import FIELDS, NO_LIMIT, requests, threshold
+from actuators.dynamo.formula import FIELDS, requests, threshold
 from actuators.dynamo.frontend import Frontend, Look, Unreadable
 from actuators.memory import Memory
 from actuators.several import Told, as_one, seen, together
@@ -13,6 +13,7 @@ from actuators.web import NoAnswer, Web
 from controller.core.address import shown
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Capability, Finding, Reach
+from controller.core.rest import NO_LIMIT
 
 _CONCURRENCY = "concurrency"
 _CAN = Capability(

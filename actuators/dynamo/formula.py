@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass
 
 from actuators.dynamo.config import DynamoPool
+from controller.core.rest import NO_LIMIT
 
-NO_LIMIT = 1e12  # a limit that stands here is none
 FULL = 1.0  # the loosest share of the KV cache that Dynamo takes; one that was set can be removed no more
 TOKENS = 2.0**53  # a number of tokens that nobody reaches
 FIELDS = {"decode_blocks": "active_decode_blocks_threshold", "prefill_tokens": "active_prefill_tokens_threshold"}

@@ -9,7 +9,7 @@ from functools import cache
 from actuators.batch import invalid, reject, wanted
 from actuators.endpoints import Endpoint, is_ip
 from actuators.envoy.admin import Admin
-from actuators.envoy.book import Book, Entry, neutral
+from actuators.envoy.book import Book, Entry
 from actuators.envoy.checks import PER_ENDPOINT, capabilities, check, refused
 from actuators.envoy.config import EnvoyConfig, Files
 from actuators.envoy.doctor import findings
@@ -23,6 +23,7 @@ from actuators.envoy.transport import Transport, Verdict
 from actuators.memory import Memory
 from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
 from controller.core.ports import ActuatorError, Binding, Capability, Finding
+from controller.core.rest import at_rest
 
 
 class Envoy:
@@ -295,6 +296,6 @@ def _entry(decision: Decision, now: float) -> Entry:
     """A value with its expiry on our own clock, which no step of the wall clock moves."""
     value, until = wanted(decision), None
     demand = decision.evidence.get("demand", 0.0) if decision.target.lever is Lever.TENANT_CAP else 0.0
-    if decision.until is not None and value != neutral(decision.target.lever):
+    if decision.until is not None and value != at_rest(decision.target):
         until = time.monotonic() + decision.until - now
     return Entry(value, until, max(0.0, 1.0 - value / demand) if demand > 0 else 0.0)

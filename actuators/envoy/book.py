@@ -4,14 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from controller.core.model import Lever, Target
-
-NO_LIMIT = 1e12  # a cap or a gate that stands there does nothing
-_NEUTRAL = {Lever.DOWNGRADE: 0.0, Lever.TENANT_CAP: NO_LIMIT, Lever.ADMISSION: NO_LIMIT}
-
-
-def neutral(lever: Lever) -> float:
-    """The value that leaves everything as Envoy's own config has it."""
-    return _NEUTRAL.get(lever, 1.0)
+from controller.core.rest import at_rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +35,7 @@ class Book(Mapping[Target, Entry]):
     def value(self, target: Target) -> float:
         """The value of a target, the neutral one where there is none."""
         entry = self._entries.get(target)
-        return neutral(target.lever) if entry is None else entry.value
+        return at_rest(target) if entry is None else entry.value
 
     def shed(self, target: Target) -> float:
         """The part of a tenant's requests to refuse."""
@@ -74,6 +67,6 @@ class Book(Mapping[Target, Entry]):
         ends = [
             e.until
             for t, e in self._entries.items()
-            if t.lever in levers and pool in (None, t.pool) and e.until is not None and e.value != neutral(t.lever)
+            if t.lever in levers and pool in (None, t.pool) and e.until is not None and e.value != at_rest(t)
         ]
         return min(ends, default=None)

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import fsum
 
-from actuators.envoy.book import NO_LIMIT, Book
+from actuators.envoy.book import Book
 from actuators.envoy.config import EnvoyConfig, Grpc
 from actuators.envoy.resources import CONCURRENCY, WHOLE, Scene, share
 from controller.core.model import Decision, Lever, Target
 from controller.core.ports import Ack, Binding, Capability
+from controller.core.rest import NO_LIMIT
 
 PER_ENDPOINT = (Lever.WEIGHT, Lever.BREAKER)
 

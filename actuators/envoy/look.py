@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from actuators.endpoints import Endpoint
 from actuators.envoy.admin import Admin, AdminError, RuntimeKey, writer
-from actuators.envoy.book import neutral
 from actuators.envoy.checks import PER_ENDPOINT
 from actuators.envoy.config import EnvoyConfig
 from actuators.envoy.files import FilesTransport
@@ -15,6 +14,7 @@ from actuators.envoy.resources import Key, Kind, Scene, carrier
 from actuators.envoy.transport import Verdict
 from controller.core.model import Outcome, Target
 from controller.core.ports import ActuatorError
+from controller.core.rest import at_rest
 
 PREDECESSOR = "another Governor"
 
@@ -87,14 +87,14 @@ class Look:
         body = files.body(carrier(self._config, target))
         who = f"whoever writes in {files.folder}"
         if body is None:
-            return Seen(neutral(target.lever))
+            return Seen(at_rest(target))
         if endpoint is not None:
             value = of_endpoints(self._scene, target, endpoint, body)
-            return Seen(neutral(target.lever) if value is None else value, writer=who)
+            return Seen(at_rest(target) if value is None else value, writer=who)
         if carrier(self._config, target).kind is Kind.FILTER:
             return Seen(of_filter(self._config, self._scene, target, body), writer=who)
         value = of_runtime(self._config, self._scene, target, body.get("layer", {}))
-        return Seen(neutral(target.lever) if value is None else value, writer=who)
+        return Seen(at_rest(target) if value is None else value, writer=who)
 
     def _by_stream(self, target: Target) -> Seen:
         key = carrier(self._config, target)

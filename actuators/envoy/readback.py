@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from actuators.endpoints import Endpoint
-from actuators.envoy.book import NO_LIMIT
 from actuators.envoy.config import EnvoyConfig
 from actuators.envoy.resources import (
     FULL,
@@ -25,6 +24,7 @@ from actuators.envoy.resources import (
     unit,
 )  # fmt: skip
 from controller.core.model import Lever, Target
+from controller.core.rest import NO_LIMIT
 
 
 def runtime_keys(config: EnvoyConfig, scene: Scene, target: Target) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ from math import ceil, floor
 from typing import Any
 
 from actuators.endpoints import Endpoint
-from actuators.envoy.book import NO_LIMIT, Book
+from actuators.envoy.book import Book
 from actuators.envoy.config import EnvoyConfig
 from controller.core.model import Lever, Target
+from controller.core.rest import NO_LIMIT
 
 FULL = 100  # load balancing weight of a full share
 WHOLE = 10_000  # all of a split

@@ -22,13 +22,7 @@ from actuators.file.template import BadTemplate, fill
 from actuators.memory import Memory
 from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Capability, Finding
-from controller.core.setpoints import OWN
-
-# What a template takes for a value that was never set, if it has a default for it: out of the way.
-_AT_REST = {
-    Lever.WEIGHT: 1.0, Lever.BREAKER: 1.0, Lever.DOWNGRADE: 0.0, Lever.TENANT_CAP: 1e12, Lever.ADMISSION: 1e12,
-    Lever.ROUTING: 1.0,
-}  # fmt: skip
+from controller.core.rest import at_rest
 
 
 class _Unusable(Exception):
@@ -179,8 +173,8 @@ class File:
 
     def _initial(self, target: Target) -> float | None:
         if self._config.initial is None and self._output is not None:
-            own = OWN.get(target.member) if target.lever is Lever.ADMISSION else None
-            return _AT_REST.get(target.lever) if own is None else own.max
+            # What a template takes for a value that was never set, if it has a default for it: out of the way.
+            return None if target.lever is Lever.REPLICAS else at_rest(target)
         return self._config.initial
 
     def _read_one(self, target: Target, content: _Content, now: float) -> TargetState:

@@ -7,9 +7,10 @@ from actuators.haproxy.by_agent import ByAgent
 from actuators.haproxy.by_socket import BySocket
 from actuators.haproxy.config import HAProxyConfig
 from actuators.haproxy.doctor import diagnose
-from actuators.haproxy.names import CONCURRENCY, NO_LIMIT
+from actuators.haproxy.names import CONCURRENCY
 from controller.core.model import Applied, Decision, Lever, Target, TargetState
 from controller.core.ports import Binding, Capability, Finding, Reach
+from controller.core.rest import NO_LIMIT
 
 
 class HAProxy:

@@ -9,12 +9,13 @@ from actuators.haproxy.cli import Cli, Lost, NotReached
 from actuators.haproxy.common import Told, found, problems
 from actuators.haproxy.config import HAProxyConfig, address
 from actuators.haproxy.look import Garbled, View, look
-from actuators.haproxy.names import SHARES, Names, rest
+from actuators.haproxy.names import SHARES, Names
 from actuators.haproxy.orders import Orders, commands, orders
 from actuators.haproxy.told import Reader
 from actuators.memory import Memory
 from controller.core.model import Applied, Decision, Drift, Outcome, Target, TargetState
 from controller.core.ports import Binding
+from controller.core.rest import at_rest
 
 _AT_ONCE = 50  # commands that are under way at a time
 
@@ -50,7 +51,7 @@ class BySocket:
         except LookupError as error:
             return self._memory.state(target, None, now, error=str(error))
         until = self._until.get(target)
-        if until is not None and until <= now and value == rest(target):
+        if until is not None and until <= now and value == at_rest(target):
             self._memory.settled(target, value)  # it ended in time, by HAProxy's own hand
             del self._until[target]
         self._memory.saw(target, value, now, "by HAProxy's socket", drift)

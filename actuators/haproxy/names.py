@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from actuators.haproxy.config import HAProxyConfig, HAProxyPool
 from actuators.haproxy.look import Server, View
 from controller.core.model import Lever, Target
+from controller.core.rest import NO_LIMIT
 
-NO_LIMIT = 1e12  # a cap or a limit that stands here is none
 _MOST = 2**31 - 1  # of connections, in HAProxy
 CONCURRENCY = "concurrency"
 SHARES = (Lever.WEIGHT, Lever.BREAKER)
@@ -93,13 +93,6 @@ def weight_of(percent: int, initial: int) -> int:
     """HAProxy's weight for a share of the initial one, cut as HAProxy cuts; but a share that is not 0 never becomes
     nothing."""
     return max(1, initial * percent // 100) if percent > 0 else 0
-
-
-def rest(target: Target) -> float:
-    """What a target stands at that was never written: out of the way."""
-    if target.lever in SHARES:
-        return 1.0
-    return 0.0 if target.lever is Lever.DOWNGRADE else NO_LIMIT
 
 
 def live(entries: Mapping[str, str], key: str, now: float) -> int | None:

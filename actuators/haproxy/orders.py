@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from actuators.batch import decreases_first, wanted
 from actuators.haproxy.common import Told
 from actuators.haproxy.look import GENERATION, Server, View
-from actuators.haproxy.names import MAPPED, SHARES, live, rest, weight_of
+from actuators.haproxy.names import MAPPED, SHARES, live, weight_of
 from actuators.haproxy.told import Reader, backend_of
 from controller.core.model import Decision, Lever, Outcome, Target
+from controller.core.rest import at_rest
 
 _IDLE = 5  # seconds after which expiry.lua, which looks several times a second, does not run any more
 
@@ -68,7 +69,7 @@ def _refusal(decision: Decision, reader: Reader, view: View) -> str:
             return f"HAProxy has no backend {reader.names.pool(target).backend} with servers"
     except LookupError as error:
         return str(error)
-    ends = decision.until is not None and reader.names.config.expires and wanted(decision) != rest(target)
+    ends = decision.until is not None and reader.names.config.expires and wanted(decision) != at_rest(target)
     if ends and target.lever not in MAPPED and (view.idle is None or view.idle > _IDLE):
         return "expiry.lua does not run in HAProxy, so that the value would stay for ever; load it, see its page"
     return ""
@@ -78,9 +79,9 @@ def _remember(entries: dict[str, str], decision: Decision, reader: Reader, view:
     key, count = reader.names.key(decision.target, view), reader.names.counted(decision.target, wanted(decision))
     entries[key] = str(count)
     told = reader.names.config.mode == "socket"  # an agent must go on saying that there is no limit
-    if told and decision.target.lever not in SHARES and wanted(decision) == rest(decision.target):
+    if told and decision.target.lever not in SHARES and wanted(decision) == at_rest(decision.target):
         del entries[key]  # as if it had never been written
-    if decision.until is None or not reader.names.config.expires or wanted(decision) == rest(decision.target):
+    if decision.until is None or not reader.names.config.expires or wanted(decision) == at_rest(decision.target):
         entries.pop(f"{key}@until", None)
     else:
         entries[f"{key}@until"] = str(math.ceil(decision.until))

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from actuators.haproxy.look import Server, View
-from actuators.haproxy.names import SHARES, Names, live, rest, weight_of
+from actuators.haproxy.names import SHARES, Names, live, weight_of
 from controller.core.model import Lever, Target
 from controller.core.ports import Binding
+from controller.core.rest import at_rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Reader:
             limits = self._limits(target, view)
             return self.names.value(target, min(limits, default=0), expected)
         count = live(view.map, self.names.key(target, view), now)
-        return rest(target) if count is None else self.names.value(target, count, expected)
+        return at_rest(target) if count is None else self.names.value(target, count, expected)
 
     def found(self, target: Target, view: View) -> Server:
         """The server of a weight or a breaker; raises LookupError."""

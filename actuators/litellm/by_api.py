@@ -17,6 +17,7 @@ from actuators.web import NoAnswer, Web
 from controller.core.address import shown
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Finding
+from controller.core.rest import NO_LIMIT
 
 _LATER = frozenset({408, 409, 425, 429})
 _NO_DATABASE = ("No DB Connected", "DB not connected", "Database not connected", "STORE_MODEL_IN_DB")
@@ -84,7 +85,7 @@ class ByApi:
                 applied.append(Applied(decision.target, Outcome.UNKNOWN, row.words))
                 continue
             got = _value(row, decision.target)
-            outcome = Outcome.DONE if got == min(value, rows.NO_LIMIT) else Outcome.FAILED
+            outcome = Outcome.DONE if got == min(value, NO_LIMIT) else Outcome.FAILED
             if outcome is Outcome.DONE:
                 self._generations[decision.target] = row.generation
             applied.append(self._told(decision, outcome, f"{decision.target} is {got:g}", now))

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from actuators.batch import wanted
 from actuators.litellm.config import LiteLLMConfig
-from actuators.litellm.document import Document, Entry, InFile, InRedis, Store, Trouble, at_rest, written
+from actuators.litellm.document import Document, Entry, InFile, InRedis, Store, Trouble, written
 from actuators.memory import Memory
 from actuators.web import NoAnswer, Web
 from controller.core.address import shown
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.ports import Binding, Finding
+from controller.core.rest import at_rest
 
 
 class ByPlugin:

@@ -15,9 +15,9 @@ from actuators.litellm.config import LiteLLMConfig
 from actuators.redis.schema import run_id
 from actuators.redis.server import NoAnswer, RedisServer, Server, outcome_of, words
 from controller.core.model import Lever, Outcome, Target
+from controller.core.rest import NO_LIMIT, at_rest
 
 FORMAT = 1
-NO_LIMIT = 1e12
 _LEVERS = {lever.value: lever for lever in (Lever.WEIGHT, Lever.BREAKER, Lever.TENANT_CAP, Lever.DOWNGRADE)}
 _SWAP = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
@@ -60,13 +60,6 @@ class Document:
         """The value in force. What is not told is neutral."""
         entry = self.entries.get(target)
         return entry.value if entry is not None and entry.lives(now) else at_rest(target)
-
-
-def at_rest(target: Target) -> float:
-    """The value at which a lever does nothing."""
-    if target.lever is Lever.TENANT_CAP:
-        return NO_LIMIT
-    return 0.0 if target.lever is Lever.DOWNGRADE else 1.0
 
 
 def parse(raw: str) -> Document:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.core.model import Lever
+from controller.core.rest import NO_LIMIT
 
 MARK = "governor"
-NO_LIMIT = 1e12
 
 
 class Strange(Exception):

@@ -12,11 +12,12 @@ from typing import Any
 from actuators.batch import invalid, reject, wanted
 from actuators.memory import Memory
 from actuators.redis.diagnosis import diagnose
-from actuators.redis.schema import FIELDS, NO_LIMIT, SCRIPT, Entry, Keys, at_rest, entry, kept, run_id
+from actuators.redis.schema import FIELDS, SCRIPT, Entry, Keys, entry, kept, run_id
 from actuators.redis.server import NoAnswer, RedisServer, Server, outcome_of, words
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.params import Unit, param
 from controller.core.ports import Binding, Capability, Finding
+from controller.core.rest import NO_LIMIT, at_rest
 
 _NOTE = "a hash that your gateway reads"
 _CAN = {

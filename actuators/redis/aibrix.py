@@ -11,11 +11,12 @@ from typing import Any
 
 from actuators.batch import invalid, reject, wanted
 from actuators.memory import Memory
-from actuators.redis.schema import NO_LIMIT, run_id
+from actuators.redis.schema import run_id
 from actuators.redis.server import NoAnswer, RedisServer, Server, outcome_of, words
 from controller.core.model import Applied, Decision, Drift, Lever, Outcome, Target, TargetState
 from controller.core.params import Unit, param
 from controller.core.ports import Binding, Capability, Finding
+from controller.core.rest import NO_LIMIT
 
 _MARK = "governor"
 _SWAP = """

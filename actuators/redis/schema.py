@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from controller.core.model import Lever, Target
-from controller.core.setpoints import OWN
+from controller.core.model import Target
+from controller.core.rest import NO_LIMIT, at_rest
 
-NO_LIMIT = 1e12  # a cap or gate from here on is none
 FIELDS = ("value", "generation", "by", "expires_at")
 SCRIPT = files("actuators.redis").joinpath("bucket.lua").read_text(encoding="utf-8")
 
@@ -21,15 +20,6 @@ class Entry:
     generation: int
     by: str
     broken: str = ""
-
-
-def at_rest(target: Target) -> float:
-    """The value of a target that has no key."""
-    if target.lever is Lever.ADMISSION and target.member in OWN:
-        return OWN[target.member].max
-    if target.lever is Lever.ROUTING:
-        return 1.0
-    return 0.0 if target.lever is Lever.DOWNGRADE else NO_LIMIT
 
 
 def kept(target: Target, value: float) -> bool:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 from actuators.dynamo import Dynamo, DynamoConfig, DynamoPool
-from actuators.dynamo.formula import NO_LIMIT
 from benchmarks.actuators import Course
 from controller.core.model import Decision, Lever, Outcome, Target
 from controller.core.ports import Binding
+from controller.core.rest import NO_LIMIT
 from controller.core.why import Why
 from tests.support.dynamo import PROMPT, shared
 from tests.support.waiting import until

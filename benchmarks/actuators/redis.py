@@ -14,6 +14,7 @@ from actuators.redis.schema import SCRIPT
 from benchmarks.actuators import Course
 from controller.core.model import Decision, Lever, Outcome, Target
 from controller.core.ports import Binding
+from controller.core.rest import NO_LIMIT
 from controller.core.why import Why
 from tests.support.redis_server import real_redis
 
@@ -65,7 +66,7 @@ def _cap() -> Sequence[float]:
         for turn in range(_ROUNDS):
             free = turn % 2 == 1
             began = time.perf_counter()
-            stand.send({_tenant(0): 1e12 if free else 100.0})
+            stand.send({_tenant(0): NO_LIMIT if free else 100.0})
             passed = stand.passes("t0")
             out.append(time.perf_counter() - began)
             assert passed is free

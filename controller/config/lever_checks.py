@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from controller.config.drain_checks import TICKS, drains
 from controller.config.errors import Finding, Path
-from controller.config.levers import DEFAULTS, NO_LIMIT, ONE_VERSION, SETPOINTS
+from controller.config.levers import DEFAULTS, ONE_VERSION, SETPOINTS
 from controller.config.models import GovernorConfig, LeverConfig, PoolConfig
 from controller.config.report import nearest
 from controller.config.setpoint_checks import BY_STEPS, set_points
@@ -13,6 +13,7 @@ from controller.config.units import format_duration
 from controller.config.version_checks import check_versions
 from controller.core.model import Lever, Mode
 from controller.core.operating import CONCURRENCY, GROWS_WITH_BATCH, GROWS_WITH_WAIT, OF_THE_BATCH
+from controller.core.rest import NO_LIMIT
 from controller.core.rules import PER_REPLICA
 from controller.core.setpoints import OWN
 

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from controller.config.units import format_duration, format_rate, format_ratio
 from controller.core.model import Lever
+from controller.core.rest import AT_REST, NO_LIMIT
 from controller.core.rules import PER_REPLICA, RELAX_DOWN, Rate
 
 AFFINITY = "affinity"  # the one set-point of routing
-NO_LIMIT = 1e12  # tokens/s, requests or tokens that no gateway reaches: a cap or gate that stands there does nothing
 SetPoint = Literal["concurrency", "longest_prompt", "deadline", "priority"]  # of admission
 SETPOINTS: tuple[SetPoint, ...] = ("concurrency", "longest_prompt")  # unless the file names others
 ONE_VERSION = 0.5  # largest part of the replicas that may be out where all of them run one bad version
@@ -28,7 +28,6 @@ class LeverDefaults:
 
     unit: str
     members: str
-    neutral: str
     quantum: float
     min: float | None = None
     max: float | None = None
@@ -62,36 +61,36 @@ class LeverDefaults:
 DEFAULTS: Mapping[Lever, LeverDefaults] = MappingProxyType(
     {
         Lever.REPLICAS: LeverDefaults(
-            "replicas", "the pool", "none", 1.0,
+            "replicas", "the pool", 1.0,
             rate_up=Rate(1.0, 60.0, relative=True), rate_down=Rate(0.25, 60.0, relative=True),
             cooldown_down=60.0, stabilise=180.0,
         ),
         Lever.WEIGHT: LeverDefaults(
-            "factor of a full share", "replicas that are seen", "1", 0.01, 0.05, 1.0, 1.0,
+            "factor of a full share", "replicas that are seen", 0.01, 0.05, 1.0, 1.0,
             rate_up=Rate(0.2, 15.0), expiry=300.0, group=1.0,
         ),
         Lever.BREAKER: LeverDefaults(
-            "factor: 0 out, 1 in rotation", "replicas that are seen", "1", 0.05, 0.0, 1.0, 1.0, expiry=120.0,
+            "factor: 0 out, 1 in rotation", "replicas that are seen", 0.05, 0.0, 1.0, 1.0, expiry=120.0,
         ),
         Lever.TENANT_CAP: LeverDefaults(
-            "tokens/s, prompt and answer", "`tenants` of the pool", "`max`", 1.0, 0.0, NO_LIMIT, NO_LIMIT,
+            "tokens/s, prompt and answer", "`tenants` of the pool", 1.0, 0.0, NO_LIMIT, NO_LIMIT,
             # A cap that stays when capacity has come refuses critical requests before idle replicas: two looks
             # are enough.
             rate_up=Rate(1.0, 15.0, relative=True), stabilise=15.0, expiry=300.0,
         ),
         Lever.ADMISSION: LeverDefaults(
             "requests in flight per replica; tokens; factor; rank",
-            "`setpoints`: `concurrency`, `longest_prompt`; `deadline`, `priority`", "`max`",
+            "`setpoints`: `concurrency`, `longest_prompt`; `deadline`, `priority`",
             1.0, 1.0, NO_LIMIT, NO_LIMIT,
             rate_up=Rate(1.0, 15.0, relative=True), stabilise=60.0, expiry=300.0,
         ),
         Lever.DOWNGRADE: LeverDefaults(
-            "share of the requests that may go", "`receivers`: pools", "0", 0.01, 0.0, 1.0, 1.0,
+            "share of the requests that may go", "`receivers`: pools", 0.01, 0.0, 1.0, 1.0,
             rate_up=Rate(0.1, 15.0), rate_down=Rate(0.05, 30.0), stabilise=120.0, expiry=120.0,
         ),
         Lever.ROUTING: LeverDefaults(
             # Below a half the caches hold the same everywhere, and that is capacity lost (docs/routing.md).
-            "share of the router's affinity that counts", "`affinity`", "1", 0.05, 0.5, 1.0, 1.0,
+            "share of the router's affinity that counts", "`affinity`", 0.05, 0.5, 1.0, 1.0,
             rate_up=Rate(0.05, 60.0), stabilise=60.0, expiry=300.0,
         ),
     }
@@ -114,7 +113,7 @@ def table() -> str:
         cells = {
             "unit": one.unit,
             "members": one.members,
-            "neutral": one.neutral,
+            "neutral": _neutral(lever),
             "relaxes": "down" if RELAX_DOWN[lever] else "up",
             "`min`": _bound(one.min),
             "`max`": _bound(one.max),
@@ -146,6 +145,13 @@ def _over(base: Mapping[str, Any], own: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def _rate(rate: Rate | None) -> str:
     return "none" if rate is None else format_rate(rate)
+
+
+def _neutral(lever: Lever) -> str:
+    value = AT_REST.get(lever)
+    if value is None:
+        return "none"
+    return "`max`" if value == NO_LIMIT else f"{value:g}"
 
 
 def _bound(value: float | None) -> str:

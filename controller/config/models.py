@@ -27,12 +27,13 @@ from controller.config.fields import (
     Share,
     Text,
 )
-from controller.config.levers import NO_LIMIT, ONE_VERSION, SETPOINTS, SetPoint, with_defaults
+from controller.config.levers import ONE_VERSION, SETPOINTS, SetPoint, with_defaults
 from controller.config.plugins import ActuatorChoice, ActuatorPlugin, Plugin, PolicyPlugin, SourcePlugin
 from controller.config.units import ByLever, Duration, Size, Whole, Within, Written, duration, format_duration, ratio
 from controller.core.model import Lever, Mode
 from controller.core.params import Unit
 from controller.core.ports import Matcher
+from controller.core.rest import NO_LIMIT
 from controller.core.rules import Rate
 from controller.core.signals import Signal
 from controller.core.slo import Objective

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from controller.core.model import Lever, Mode, Target
 from controller.core.ports import Limits
+from controller.core.rest import AT_REST, NO_LIMIT
 from controller.core.setpoints import PRIORITY
 from controller.core.slo import Objective
 from controller.core.tenancy import ClassRules, TenantRules
@@ -119,13 +120,8 @@ class LeverRules:
 def neutral(lever: LeverRules, member: str = "") -> float | None:
     """The value at which a member of a lever does nothing; None for replicas, which have none. No cap and no gate is
     the upper bound."""
-    if lever.lever is Lever.REPLICAS:
-        return None
-    if lever.lever is Lever.ROUTING:
-        return 1.0
-    if lever.lever is Lever.DOWNGRADE:
-        return 0.0
-    return 1.0 if lever.lever in PER_REPLICA else lever.of_member(member).limits.max
+    value = AT_REST.get(lever.lever)
+    return lever.of_member(member).limits.max if value == NO_LIMIT else value
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from controller.config.levers import NO_LIMIT
 from controller.core.model import Lever, Target
+from controller.core.rest import NO_LIMIT
 from controller.core.why import Why
 from controller.rehearse.summary import TargetSummary
 from controller.rehearse.trace import NAN, TargetTrace

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.core.model import Lever, Pending, Target, TargetState
+from controller.core.rest import NO_LIMIT
 
 _MOST_REPLICAS = 1e6  # no fleet has more
-_MOST = 1e12  # no other lever a larger value; a cap that stands there is none
 
 
 def believable(target: Target, state: TargetState) -> TargetState:
@@ -35,7 +35,7 @@ def expected(pending: Sequence[Pending], cold_start: float) -> tuple[Pending, ..
 def _doubt(target: Target, value: float) -> str:
     if not math.isfinite(value):
         return "which is no number"
-    most = _MOST_REPLICAS if target.lever is Lever.REPLICAS else _MOST
+    most = _MOST_REPLICAS if target.lever is Lever.REPLICAS else NO_LIMIT  # no lever has a larger value
     if not 0 <= value <= most:
         return f"which is not within 0..{most:g}"
     if target.lever is Lever.REPLICAS and value % 1:

@@ -11,7 +11,7 @@
 | routing | `affinity` | `affinity`, where the strategy has one |
 | downgrade | a receiving pool, "" = that of the first rule | `downgrade[].share` of the rules for that pool |
 
-Where none is no limit, `UNCAPPED` and all above it is none, and is what none reads as. A cap of a tenant leaves its
+Where none is no limit, `NO_LIMIT` and all above it is none, and is what none reads as. A cap of a tenant leaves its
 `token_burst` and `token_seconds` as they are: over t seconds it gets rate · t + burst, and a burst of many seconds of
 its rate makes the cap late by as much. A cap whose rate changes hands out no new burst.
 """
@@ -20,12 +20,12 @@ import dataclasses
 from collections.abc import Mapping
 
 from controller.core.model import Lever, Target
+from controller.core.rest import NO_LIMIT
 from controller.core.setpoints import DEADLINE, EVERY_RANK, PRIORITY
 from routing.knobs import Knobs, Tenant
 from routing.strategies import STRATEGIES
 
 LEVERS = (Lever.WEIGHT, Lever.BREAKER, Lever.TENANT_CAP, Lever.ADMISSION, Lever.DOWNGRADE, Lever.ROUTING)
-UNCAPPED = 1e12  # tokens/s, requests or tokens that read as no limit
 CONCURRENCY, LONGEST_PROMPT = "concurrency", "longest_prompt"
 AFFINITY = "affinity"
 
@@ -120,7 +120,7 @@ def _knobs(base: Knobs, put: Mapping[tuple[Lever, str], float]) -> Knobs:
         elif lever is Lever.ADMISSION and member == PRIORITY:
             admission = dataclasses.replace(admission, priority=None if value >= EVERY_RANK else value)
         elif lever is Lever.ADMISSION:
-            longest = None if value >= UNCAPPED else _whole(value)
+            longest = None if value >= NO_LIMIT else _whole(value)
         else:
             routes = tuple(dataclasses.replace(r, share=value) if r.pool == member else r for r in routes)
     return dataclasses.replace(
@@ -136,11 +136,11 @@ def _place(base: Knobs, target: Target) -> tuple[Lever, str]:
 
 
 def _read(value: float | None) -> float:
-    return UNCAPPED if value is None else float(value)
+    return NO_LIMIT if value is None else float(value)
 
 
 def _written(value: float) -> float | None:
-    return None if value >= UNCAPPED else value
+    return None if value >= NO_LIMIT else value
 
 
 def _whole(value: float) -> int:

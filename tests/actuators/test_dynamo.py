@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actuators.dynamo import Dynamo, DynamoConfig, DynamoPool
-from actuators.dynamo.formula import NO_LIMIT, Card, requests, threshold
+from actuators.dynamo.formula import Card, requests, threshold
 from controller.config import ConfigError, load
 from controller.core.model import Decision, Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
+from controller.core.rest import NO_LIMIT
 from tests.support.decisions import decide
 from tests.support.dynamo import BLOCKS, PROMPT, SHIPPED, Cell, Front, shared, together
 from tests.support.relay import Relay, relay

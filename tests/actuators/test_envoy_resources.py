@@ -11,13 +11,14 @@ from hypothesis import strategies as some
 
 from actuators.endpoints import Endpoint, Inline
 from actuators.envoy import Envoy, EnvoyConfig, EnvoyPool, Files, Grpc
-from actuators.envoy.book import NO_LIMIT, Book, Entry
+from actuators.envoy.book import Book, Entry
 from actuators.envoy.hub import Hub
 from actuators.envoy.readback import of_endpoints, of_filter, of_runtime
 from actuators.envoy.resources import WHOLE, Key, Kind, Scene, all_of, bucket
 from controller.config import load
 from controller.core.model import Lever, Outcome, Target
 from controller.core.ports import Binding
+from controller.core.rest import NO_LIMIT
 from controller.run.assembly import RunMode, assemble
 from tests.support.envoy import TARGETS
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from actuators.haproxy import HAProxyConfig, HAProxyPool
 from actuators.haproxy.look import GENERATION, Server, View
-from actuators.haproxy.names import NO_LIMIT, Names, weight_of
+from actuators.haproxy.names import Names, weight_of
 from actuators.haproxy.orders import commands, orders
 from actuators.haproxy.told import Reader
 from controller.core.model import Decision, Lever, Outcome, Target
@@ -115,7 +115,3 @@ def test_a_share_is_never_more_than_was_decided_and_never_rounds_to_nothing(perc
     weight = weight_of(percent, initial)
     assert (weight == 0) is (percent == 0)
     assert weight <= max(1, initial * percent / 100)
-
-
-def test_no_limit_is_a_number_that_everybody_takes_for_none() -> None:
-    assert NO_LIMIT == 1e12

@@ -5,11 +5,12 @@ import pytest
 from controller import registry
 from controller.config import ConfigError, GovernorConfig, json_schema, load, loads
 from controller.config.lever_checks import on_quantum
-from controller.config.levers import DEFAULTS, EVERY_SETPOINT, NO_LIMIT, SETPOINTS
+from controller.config.levers import DEFAULTS, EVERY_SETPOINT, SETPOINTS
 from controller.config.spell import spell
 from controller.config.terms import fleet_rules
 from controller.core import operating
 from controller.core.model import Lever, Mode, Target
+from controller.core.rest import NO_LIMIT
 from controller.core.rules import PER_REPLICA, RELAX_DOWN, LeverRules, Rate
 from controller.core.setpoints import OWN
 from controller.core.tenancy import ClassRules, TenantRules
@@ -141,9 +142,7 @@ def test_the_page_says_which_law_drives_what() -> None:
     assert told == true
 
 
-def test_no_limit_and_the_names_of_set_points_mean_the_same_everywhere() -> None:
-    """A cap that one room takes for none is a cap of a million million tokens in another."""
-    assert knobs.UNCAPPED == NO_LIMIT
+def test_the_names_of_set_points_mean_the_same_everywhere() -> None:
     assert {knobs.CONCURRENCY, knobs.LONGEST_PROMPT} == {operating.CONCURRENCY, gate.LONGEST_PROMPT} == set(SETPOINTS)
     assert {*SETPOINTS, *OWN} == set(EVERY_SETPOINT)
 

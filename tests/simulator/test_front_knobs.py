@@ -3,8 +3,9 @@
 import pytest
 
 from controller.core.model import Lever, Target
+from controller.core.rest import NO_LIMIT
 from routing.knobs import Admission, Concurrency, Downgrade, Knobs, Tenant
-from simulator.front.knobs import UNCAPPED, Setting
+from simulator.front.knobs import Setting
 
 EVERYBODY = frozenset("*")
 ROUTES = (
@@ -38,11 +39,11 @@ def test_deadlines_and_ranks_at_rest_are_those_that_the_gateway_was_given() -> N
 def test_no_limit_reads_as_uncapped_and_uncapped_is_no_limit(target: Target) -> None:
     """A neutral value that reads back as another would be a foreign change at every tick."""
     setting = Setting(Knobs())
-    assert setting.get(target) == UNCAPPED
+    assert setting.get(target) == NO_LIMIT
     setting.put(target, 300.0)
     assert setting.get(target) == 300.0
-    assert setting.put(target, UNCAPPED) == Knobs(tenants={"acme": Tenant()} if target is TENANT else {})
-    assert setting.get(target) == UNCAPPED
+    assert setting.put(target, NO_LIMIT) == Knobs(tenants={"acme": Tenant()} if target is TENANT else {})
+    assert setting.get(target) == NO_LIMIT
 
 
 def test_each_lever_moves_its_own_knob_and_keeps_what_the_others_put() -> None:

@@ -3,9 +3,9 @@
 import pytest
 
 from controller.core.model import Lever, Outcome, Pending, Phase, Target
+from controller.core.rest import NO_LIMIT
 from routing.knobs import Concurrency, Downgrade, Knobs, Queue, Retries
 from simulator.cluster.disturbances import Crash
-from simulator.front.knobs import UNCAPPED
 from simulator.job import Ending
 from simulator.spec import EngineLimits, GatewaySpec
 from simulator.truth import ENDINGS
@@ -144,8 +144,8 @@ def test_of_weight_and_breaker_the_lower_counts() -> None:
 def test_a_tenant_cap_holds_its_tenant_and_nobody_else() -> None:
     one = twin(jobs=traffic(30.0, 300.0))
     target = Target("chat", Lever.TENANT_CAP, "a")
-    assert one.read([target], START)[target].accepted == UNCAPPED
-    one.apply([ask(target, UNCAPPED, 200.0)], START)
+    assert one.read([target], START)[target].accepted == NO_LIMIT
+    one.apply([ask(target, NO_LIMIT, 200.0)], START)
     one.advance(START + 400.0)
     jobs = one.truth.jobs
     refused = jobs.column("ending") == ENDINGS.index(Ending.REJECTED)
@@ -176,14 +176,14 @@ def test_a_set_point_that_nobody_renews_is_dropped_by_the_gateway_itself() -> No
     """Every Governor killed in mid-flash: the shed must not outlive them."""
     one = twin(jobs=traffic(30.0, 300.0))
     target = Target("chat", Lever.TENANT_CAP, "a")
-    one.apply([ask(target, UNCAPPED, 200.0)._replace(until=START + 60.0)], START)
+    one.apply([ask(target, NO_LIMIT, 200.0)._replace(until=START + 60.0)], START)
     one.advance(START + 50.0)
     one.apply([ask(target, 200.0, 200.0)._replace(until=START + 120.0)], one.now)  # renewed
     one.advance(START + 119.0)
     assert one.read([target], one.now)[target].accepted == 200.0
     one.advance(START + 121.0)
-    assert one.read([target], one.now)[target].accepted == UNCAPPED
-    assert [(move.at - START, move.after) for move in one.truth.moves] == [(0.0, 200.0), (120.0, UNCAPPED)]
+    assert one.read([target], one.now)[target].accepted == NO_LIMIT
+    assert [(move.at - START, move.after) for move in one.truth.moves] == [(0.0, 200.0), (120.0, NO_LIMIT)]
 
 
 def test_a_knob_that_cannot_be_is_refused_and_changes_nothing() -> None:
