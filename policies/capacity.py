@@ -17,11 +17,12 @@ Use it where the engine tells tokens and inter-token latency; it also runs, more
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from controller.core import timetable
+from controller.core.doubt import of_demand
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, Estimate, View
@@ -156,7 +157,7 @@ class Capacity:
         if estimate.demand is None:
             if depth.usable and self._all_serve(view, owner, current):
                 return self._blind(target, current, depth.usable)
-            return Proposal(target, Ask.AT_LEAST, max(current, floor), "capacity", _why_unknown(view))
+            return Proposal(target, Ask.AT_LEAST, max(current, floor), "capacity", of_demand(view.pool))
         load = _load(estimate, _doubt(estimate, config.spread, owner)) + estimate.backlog
         need = load / config.utilisation * math.exp(state.trim)
         evidence = {**estimate.evidence, "need": need, "trim": state.trim, "backlog": estimate.backlog}
@@ -178,7 +179,7 @@ class Capacity:
         if blind and self._all_serve(view, owner, current):
             return self._blind(target, current, depth.usable or 0.0)
         if not estimate.trusted:
-            return Proposal(target, Ask.AT_LEAST, current, "capacity", _why_unknown(view), evidence)
+            return Proposal(target, Ask.AT_LEAST, current, "capacity", of_demand(view.pool), evidence)
         why = Why.STEADY
         if depth.usable:
             why = Why.QUEUE_CLEARS
@@ -343,16 +344,3 @@ def _error(view: View, objective: Objective) -> float | None:
         return None
     error = min(max(math.log(reading.usable / objective.target), -CLAMP), CLAMP)
     return error if error > 0 or reading.trusted else None
-
-
-def _why_unknown(view: View) -> Why:
-    """Why the estimate cannot be trusted, in the words of the worst reading behind it."""
-    by_state: Mapping[State, Why] = {
-        State.STALE: Why.STALE, State.PARTIAL: Why.PARTIAL, State.UNDERFILLED: Why.UNDERFILLED,
-        State.UNSUPPORTED: Why.UNSUPPORTED, State.CENSORED: Why.UNDERFILLED,
-    }  # fmt: skip
-    for signal in (Signal.OFFERED_RATE, Signal.QUEUE_DEPTH):
-        reading = view.pool.get(signal)
-        if not reading.trusted:
-            return by_state.get(reading.state, Why.MISSING)
-    return Why.UNDERFILLED

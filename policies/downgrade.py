@@ -24,12 +24,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from controller.core.doubt import of_demand
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
 from controller.core.params import Unit, param
 from controller.core.ports import Balance, Brief, View
-from controller.core.reading import State
-from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.tenancy import ClassRules, TenantRules
 from controller.core.why import Why
@@ -145,7 +144,7 @@ class Downgrade:
             steady = (Proposal(r.target, Ask.SET, r.current, "downgrade", Why.STEADY, evidence) for r in receivers)
             return tuple(steady), self.State(state.shares, state.rises)
         if not view.estimate.trusted:
-            why = _doubt(view)
+            why = of_demand(view.pool)
             keep = (Proposal(r.target, Ask.AT_LEAST, r.current, "downgrade", why, evidence) for r in receivers)
             return tuple(keep), self.State(state.shares, state.rises)
         since = state.enough_since if state.enough_since is not None else view.tick.at
@@ -255,12 +254,3 @@ def _up(value: float, quantum: float) -> float:
 
 def _down(value: float, quantum: float) -> float:
     return math.floor(value / quantum + 1e-6) * quantum if quantum > 0 else value
-
-
-def _doubt(view: View) -> Why:
-    by_state = {State.STALE: Why.STALE, State.PARTIAL: Why.PARTIAL, State.UNDERFILLED: Why.UNDERFILLED}
-    for signal in (Signal.OFFERED_RATE, Signal.QUEUE_DEPTH):
-        reading = view.pool.get(signal)
-        if not reading.trusted:
-            return by_state.get(reading.state, Why.MISSING)
-    return Why.UNDERFILLED

@@ -38,6 +38,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from controller.core.doubt import of_demand, unproven
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, PoolReadings, Proposal, Scope, Target, TargetState
 from controller.core.params import Unit, param
@@ -394,9 +395,5 @@ def _doubted(tenant: Scope) -> bool:
 
 def _doubt(pool: PoolReadings, tenant: str) -> Why:
     """Why a tenant's cap may not relax, in the words of the worst reading behind it."""
-    by_state: Mapping[State, Why] = {
-        State.STALE: Why.STALE, State.PARTIAL: Why.PARTIAL, State.UNDERFILLED: Why.UNDERFILLED,
-    }  # fmt: skip
     scope = pool.tenants.get(tenant)
-    readings = [pool.get(_OFFERED), *([scope.get(_OFFERED)] if scope is not None else [])]
-    return next((by_state.get(r.state, Why.MISSING) for r in reversed(readings) if not r.trusted), Why.MISSING)
+    return unproven(scope.get(_OFFERED).state) if scope is not None and _doubted(scope) else of_demand(pool)

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from controller.core.doubt import of_demand
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
 from controller.core.operating import CONCURRENCY
@@ -168,7 +169,7 @@ class Gate:
         wish = min(max(_schmitt(point, current, limits.quantum), limits.min), limits.max)
         evidence = {"unit_sequences": holds, "aim": aim, "trim": trim}
         if wish > current and not view.estimate.trusted:
-            return Proposal(target, Ask.AT_MOST, current, "gate", _doubt(view), evidence), state._replace(
+            return Proposal(target, Ask.AT_MOST, current, "gate", of_demand(view.pool), evidence), state._replace(
                 concurrency=None
             )
         why = Why.STEADY
@@ -201,7 +202,7 @@ class Gate:
         if abs(wish - current) <= WORTH * current:
             return Proposal(target, Ask.SET, current, "gate", Why.STEADY, evidence), state
         if wish > current:
-            doubt = _doubt(view) if not view.estimate.trusted else None
+            doubt = of_demand(view.pool) if not view.estimate.trusted else None
             if told and not _quiet(killed):
                 doubt = Why.OUT_OF_MEMORY if killed.usable else Why.MISSING
             if doubt is not None:
@@ -256,13 +257,4 @@ def _quiet(killed: Reading) -> bool:
 
 
 def _unsure(view: View) -> Why | None:
-    return None if view.estimate.trusted else _doubt(view)
-
-
-def _doubt(view: View) -> Why:
-    by_state = {State.STALE: Why.STALE, State.PARTIAL: Why.PARTIAL, State.UNDERFILLED: Why.UNDERFILLED}
-    for signal in (Signal.OFFERED_RATE, Signal.QUEUE_DEPTH):
-        reading = view.pool.get(signal)
-        if not reading.trusted:
-            return by_state.get(reading.state, Why.MISSING)
-    return Why.UNDERFILLED
+    return None if view.estimate.trusted else of_demand(view.pool)

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from controller.core.doubt import unproven
 from controller.core.members import own
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.operating import CONCURRENCY, OF_THE_BATCH
@@ -118,7 +119,8 @@ class Pid:
                 continue
             measure, target = self._measure(view, objectives, each)
             if measure is None or target is None or (y := _log_ratio(measure, target)) is None:
-                proposals.append(Proposal(each, _keep(each.lever), owner.accepted, "pid", _why_silent(measure)))
+                why = Why.UNSUPPORTED if measure is None else unproven(measure.state)
+                proposals.append(Proposal(each, _keep(each.lever), owner.accepted, "pid", why))
                 continue
             delta, track = self._step(y, view.tick.at, state.tracks.get(each, _NEW))
             final, tracks[each] = self._move(each, owner.accepted, delta, track, view.limits[each])
@@ -243,12 +245,3 @@ def _one_step(lever: Lever, current: float, final: float, quantum: float) -> flo
     if lever is Lever.DOWNGRADE:
         return after - current
     return math.log(after / current) if after > 0 and current > 0 else 0.0
-
-
-def _why_silent(measure: Reading | None) -> Why:
-    if measure is None:
-        return Why.UNSUPPORTED
-    return {
-        State.NO_TRAFFIC: Why.NO_TRAFFIC, State.STALE: Why.STALE, State.UNSUPPORTED: Why.UNSUPPORTED,
-        State.UNDERFILLED: Why.UNDERFILLED, State.PARTIAL: Why.PARTIAL, State.CENSORED: Why.UNDERFILLED,
-    }.get(measure.state, Why.MISSING)  # fmt: skip

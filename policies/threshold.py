@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from controller.core.doubt import unproven
 from controller.core.members import own, scope
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState, Tick
 from controller.core.params import Unit, param
@@ -131,7 +132,7 @@ class Threshold:
             reading, current = self._reading(view, target), owner.accepted
             measured = 0.0 if reading.state == State.NO_TRAFFIC else reading.usable
             if measured is None:
-                why = {State.STALE: Why.STALE, State.UNSUPPORTED: Why.UNSUPPORTED}.get(reading.state, Why.MISSING)
+                why = unproven(reading.state)
                 proposals.append(Proposal(target, _keep(target.lever), current, "threshold", why))
                 continue
             value = measured / max(current, 1.0) if self.config.per_replica else measured

@@ -5,12 +5,12 @@ N-1, capacity on its way, replicas that are out and broken promises speak about 
 rise while requests wait behind it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from controller.core import members
+from controller.core.doubt import unproven
 from controller.core.guard_state import GuardState, Pairs
 from controller.core.model import Lever, PoolReadings, TargetState, Tick
 from controller.core.ports import Estimate
@@ -20,10 +20,6 @@ from controller.core.signals import Signal
 from controller.core.why import Why
 
 Doubt = tuple[Why, str]  # the reason and its detail
-_AS_WHY: Mapping[State, Why] = {
-    State.STALE: Why.STALE, State.PARTIAL: Why.PARTIAL, State.UNDERFILLED: Why.UNDERFILLED,
-    State.UNSUPPORTED: Why.UNSUPPORTED,
-}  # fmt: skip
 
 
 @dataclass(eq=False)  # a frozen one takes twice as long to make, and each lever of each pool has one a tick
@@ -112,7 +108,7 @@ class Case(NamedTuple):
             return common.unread
         reading = members.member(pool, self.member).get(Signal.RUNNING)
         if not reading.trusted:
-            return _AS_WHY.get(reading.state, Why.MISSING), f"{Signal.RUNNING} of {self.member}: {reading.state}"
+            return unproven(reading.state), f"{Signal.RUNNING} of {self.member}: {reading.state}"
         return common.broken(common.window)
 
     def _doubt_of_capacity(self) -> Doubt | None:
@@ -157,4 +153,4 @@ class Case(NamedTuple):
 
 def _untrusted(signal: Signal, reading: Reading) -> Doubt:
     note = f" ({reading.note})" if reading.note else ""
-    return _AS_WHY.get(reading.state, Why.MISSING), f"{signal}: {reading.state}{note}"
+    return unproven(reading.state), f"{signal}: {reading.state}{note}"

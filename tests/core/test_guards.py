@@ -35,7 +35,7 @@ def test_with_nothing_wrong_capacity_is_lowered_by_the_rate() -> None:
         (State.STALE, Why.STALE),
         (State.PARTIAL, Why.PARTIAL),
         (State.UNDERFILLED, Why.UNDERFILLED),
-        (State.CENSORED, Why.MISSING),
+        (State.CENSORED, Why.UNDERFILLED),
     ],
 )
 @pytest.mark.parametrize("signal", ["offered_rate", "queue_depth"])

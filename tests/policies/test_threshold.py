@@ -70,6 +70,13 @@ def test_an_hour_without_a_controller_counts_as_an_hour_above() -> None:
     assert [why is Why.ABOVE_THRESHOLD for why in whys] == [False, False, False, True]
 
 
+def test_a_window_that_is_not_full_is_not_called_missing() -> None:
+    """Who was told that data is missing looked for it; it came by itself."""
+    assert run(KV, (0, Reading(State.UNDERFILLED)), (15, Reading(State.PARTIAL))) == [
+        (-4.0, Why.UNDERFILLED), (-4.0, Why.PARTIAL),
+    ]  # fmt: skip
+
+
 def test_an_untrusted_low_signal_does_not_relax() -> None:
     seen = run(KV, (0, Reading(State.PARTIAL, 0.1)), (300, Reading(State.PARTIAL, 0.1)))
 
