@@ -24,6 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from controller.core.elapsed import GAP, elapsed
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
 from controller.core.params import Unit, param
@@ -34,7 +35,6 @@ from controller.core.slo import Objective
 from controller.core.why import Why
 
 AFFINITY = "affinity"  # the set-point
-GAP = 120.0  # seconds; a longer silence is no time to move in
 CACHE_TIME = 300.0  # seconds over which the hit rate is averaged
 LOST = 0.01  # of the hit rate, that is a loss whatever its noise
 NOISE = 2.0  # mean deviations of the hit rate that are no loss
@@ -204,7 +204,7 @@ class Affinity:
         """The work of each replica and the hit rate, smoothed; that work as it is; and whether all is known well, None
         where the work of less than half of the replicas is known."""
         now = view.tick.at
-        gone = min(max(now - state.at, 0.0), GAP) if state.at is not None else 0.0
+        gone = elapsed(state.at, now)
         work, seen, whole = dict[str, float](), dict[str, float](), True
         for name, scope in sorted(view.pool.replicas.items()):
             running, waiting = scope.get(Signal.RUNNING), scope.get(Signal.QUEUE_DEPTH)

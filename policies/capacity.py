@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from controller.core import timetable
 from controller.core.doubt import of_demand
+from controller.core.elapsed import elapsed
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.params import Unit, param
 from controller.core.ports import Brief, Estimate, View
@@ -30,8 +31,8 @@ from controller.core.reading import Reading, State
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
+from policies.error import log_error
 
-CLAMP = 1.5  # ln(latency/target) beyond this says no more than "far too slow"
 UNFORESEEN = 0.1  # share of the load to keep in hand where it cannot be forecast
 FEW = 0.25  # requests that wait per replica, below which a queue in a fleet with room is looked at twice
 LONGEST = 3600.0  # seconds between two tries to get capacity that does not come
@@ -253,7 +254,7 @@ class Capacity:
         self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Capacity.State", rested: float | None
     ) -> float:
         now, config = view.tick.at, self.config
-        gone = min(now - state.at, 120.0) if state.at is not None else 0.0
+        gone = elapsed(state.at, now)
         # While work is shed or waits for capacity, latency says nothing of the model: what helps is on its way. Nor
         # does it while the window still holds what was served meanwhile.
         window = max((one.window for one in objectives), default=0.0)
@@ -342,5 +343,5 @@ def _error(view: View, objective: Objective) -> float | None:
     reading = view.pool.latency(objective.signal, objective.stat)
     if reading.usable is None or reading.usable <= 0 or reading.state == State.CENSORED:
         return None
-    error = min(max(math.log(reading.usable / objective.target), -CLAMP), CLAMP)
+    error = log_error(reading.usable, objective.target)
     return error if error > 0 or reading.trusted else None

@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from controller.core.doubt import of_demand, unproven
+from controller.core.elapsed import elapsed
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, PoolReadings, Proposal, Scope, Target, TargetState
 from controller.core.params import Unit, param
@@ -67,7 +68,6 @@ from policies.water import Water, divided
 
 # Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every tenant.
 _SET, _OFFERED, _STANDING, _STEADY = Ask.SET, Signal.OFFERED_RATE, Why.STANDING_CAP, Why.STEADY
-GAP = 120.0  # seconds; of a longer silence nobody knows what was used
 HABIT = 300.0  # seconds after which what a tenant takes counts as usual
 USED = 0.8  # share of a cap above which it is used
 TINY = 1e-6  # replica-equivalents; less is not short but rounded
@@ -222,7 +222,7 @@ class FairShare:
         told_of = view.pool.tenants
         doubted = frozenset([name for name in demands if name in told_of and _doubted(told_of[name])])
         late = lateness(view.pool, objectives, self.config.delay)
-        gone = min(max(view.tick.at - state.at, 0.0), GAP) if state.at is not None else 0.0
+        gone = elapsed(state.at, view.tick.at)
         uses = self._learn(view, demands, doubted, owners, gone, state.uses)
         owed = counted_on(view, demands, self.config.utilisation * carried * unit)
         behind = shielded(demands, owed)

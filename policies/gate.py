@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from controller.core.doubt import of_demand
+from controller.core.elapsed import elapsed
 from controller.core.estimate import READS
 from controller.core.model import Ask, Lever, Proposal, Target
 from controller.core.operating import CONCURRENCY
@@ -36,13 +37,12 @@ from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
 from policies.deadlines import Deadlines, Memory, deadline
+from policies.error import log_error
 from policies.ranks import Ranks, priority
 
 LONGEST_PROMPT = "longest_prompt"
 FOLLOW = 60.0  # seconds in which the trim follows one e-fold of ITL over its target
 AT_BATCH = 0.7  # share of the cap that must be in flight for ITL to say something of the cap
-CLAMP = 1.5  # ln(ITL/target) beyond this says no more than "far too slow"
-GAP = 120.0  # seconds; a longer silence is no time to move in
 WORTH = 0.1  # relative change of the longest prompt that is worth a write
 
 
@@ -115,7 +115,7 @@ class Gate:
     ) -> tuple[Sequence[Proposal], "Gate.State"]:
         """SET where the set-point is known; AT_MOST the current one where it is not or where data forbids relaxing."""
         now = view.tick.at
-        gone = min(max(now - state.at, 0.0), GAP) if state.at is not None else 0.0
+        gone = elapsed(state.at, now)
         proposals: list[Proposal] = []
         for target, owner in sorted(view.targets.items()):
             current = owner.accepted
@@ -230,7 +230,7 @@ def _over(view: View, objectives: Sequence[Objective], cap: float) -> float | No
         reading = view.pool.latency(one.signal, one.stat)
         if reading.usable is None or reading.usable <= 0 or reading.state is State.CENSORED:
             continue
-        error = min(max(math.log(reading.usable / one.target), -CLAMP), CLAMP)
+        error = log_error(reading.usable, one.target)
         if error > 0 or reading.trusted:
             worst = error if worst is None else max(worst, error)
     running, serving = view.pool.get(Signal.RUNNING).usable, view.estimate.evidence.get("serving")

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from controller.core.doubt import unproven
+from controller.core.elapsed import elapsed
 from controller.core.members import own
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.operating import CONCURRENCY, OF_THE_BATCH
@@ -33,10 +34,9 @@ from controller.core.rules import PER_REPLICA, RELAX_DOWN
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
+from policies.error import CLAMP, log_error
 from policies.promised import kept
 
-CLAMP = 1.5
-GAP = 120.0  # seconds; a longer silence, as over a restart, is no time to integrate over
 _CARRY = 0.7  # of a quantum, or in ln: more than a rounding can take
 
 
@@ -176,8 +176,7 @@ class Pid:
         """Change of ln(value) for this tick if a high measure raises it. The gain of the brief is not
         looked at: a guard slows what relaxes, and what protects must not be slowed."""
         c = self.config
-        gone = min(now - track.at, GAP) if track.at is not None else 0.0
-        y = min(max(y, -CLAMP), CLAMP)
+        gone = elapsed(track.at, now)
         filtered = y
         if track.filtered is not None and c.filter_time > 0:
             filtered = (
@@ -214,12 +213,13 @@ def _proposal(
 
 
 def _log_ratio(measure: Reading, target: float) -> float | None:
-    """ln(measure / target). An empty queue and a pool without traffic are as far below a target as anything can be."""
+    """ln(measure / target), clamped. An empty queue and a pool without traffic are as far below a target as anything
+    can be."""
     if measure.state == State.NO_TRAFFIC or (measure.trusted and measure.value is not None and measure.value <= 0):
         return -CLAMP
     if measure.usable is None or measure.usable <= 0:
         return None
-    return math.log(measure.usable / target)
+    return log_error(measure.usable, target)
 
 
 def _keep(lever: Lever) -> Ask:

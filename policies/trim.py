@@ -17,10 +17,7 @@ from typing import NamedTuple
 from controller.core.model import PoolReadings
 from controller.core.reading import State
 from controller.core.signals import Signal
-from controller.core.slo import Objective
-
-PASSING = 0.5  # share of the tightest promised wait that counts as the target of the queue's delay
-UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
+from controller.core.slo import Objective, passing
 
 
 class Trim(NamedTuple):
@@ -66,11 +63,10 @@ class Aimd:
 
 
 def lateness(pool: PoolReadings, objectives: Sequence[Objective], target: float) -> float | None:
-    """Queue delay in targets, where `target` is 0 in those made of the promises; None when it is unknown. Who cannot
-    tell it shows no lateness either."""
-    waits = [o.target for o in objectives if o.signal in (Signal.TTFT, Signal.QUEUE_TIME)]
+    """Queue delay in targets, of which one that is 0 is made of the promises; None when it is unknown. Who cannot tell
+    it shows no lateness either."""
     reading = pool.get(Signal.QUEUE_DELAY)
     if reading.state in (State.NO_TRAFFIC, State.UNSUPPORTED):
         return 0.0
     delay = reading.usable
-    return None if delay is None else delay / (target or PASSING * min(waits, default=UNPROMISED))
+    return None if delay is None else delay / (target or passing(objectives))

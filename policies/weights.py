@@ -37,7 +37,7 @@ from controller.core.ports import Brief, View
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.why import Why
-from policies.pace import known, paces
+from policies.pace import SIMILAR, known, paces
 from policies.relieved import Ill, kept, queued, silent, watched
 
 # Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every replica.
@@ -53,7 +53,6 @@ NOISE = 3.0  # times the mean deviation
 CACHE_TIME = 60.0  # seconds over which the hit rate and its noise are averaged
 SETTLE = 90.0  # seconds after which a move shows in the hit rate
 OLD = 10.0  # times its slow start that a process must have lived to be no newcomer: loading a model takes minutes
-SIMILAR = 0.35  # share by which batches may differ where there is no model
 
 
 class Member(NamedTuple):

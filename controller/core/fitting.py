@@ -13,13 +13,13 @@ kept.
 import math
 from collections.abc import Callable, Mapping
 
+from controller.core.elapsed import GAP
 from controller.core.model import PoolReadings, Scope
 from controller.core.signals import Signal
 from controller.core.sizes import Band, Sizes
 
 TAU, TAU_SENDING = 300.0, 1800.0  # seconds
 AWAY = 0.8  # share of the band beyond which too little of it is left to judge by
-GAP = 120.0  # seconds; a longer silence is no time to learn in
 
 
 def learn(

@@ -10,13 +10,11 @@ from controller.core import forecast as ahead_of
 from controller.core.parts import Done
 from controller.core.signals import Signal
 from controller.core.sizes import Band
-from controller.core.slo import Objective
+from controller.core.slo import Objective, passing
 from controller.core.slots import Slots
 from controller.core.step_model import Profile, Shape
 from controller.core.tilt import Tilt
 
-PASSING = 0.5  # share of the tightest promised wait; who waits no longer is between two steps of the engine
-UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
 PRIOR = Profile()  # of a pool that has none of its own
 
 
@@ -45,9 +43,8 @@ class EstimatorSpec:
 
     @cached_property
     def passing(self) -> float:
-        """Seconds of wait that are no queue: half of the tightest wait that is promised."""
-        waits = [o.target for o in self.objectives if o.signal in (Signal.TTFT, Signal.QUEUE_TIME)]
-        return PASSING * min(waits, default=UNPROMISED)
+        """Seconds of wait that are no queue."""
+        return passing(self.objectives)
 
     @cached_property
     def prior(self) -> Profile:

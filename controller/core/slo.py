@@ -4,9 +4,13 @@
 objective on a mean exists for engines and recordings that only know means; it has no error budget.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.core.signals import Signal
+
+PASSING = 0.5  # share of the tightest promised wait; who waits no longer is between two steps of the engine
+UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +30,9 @@ class Objective:
     def stat(self) -> str:
         """The statistic of the latency signal that stands for this objective: "p99", "p99.9" or "mean"."""
         return "mean" if self.share is None else f"p{self.share * 100:g}"
+
+
+def passing(objectives: Sequence[Objective]) -> float:
+    """Seconds of wait that are no queue: half of the tightest wait that is promised."""
+    waits = [o.target for o in objectives if o.signal in (Signal.TTFT, Signal.QUEUE_TIME)]
+    return PASSING * min(waits, default=UNPROMISED)
