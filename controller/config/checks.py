@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from controller.config.actuator_checks import able, consenting, contested
 from controller.config.budget_checks import check_budgets
 from controller.config.errors import Finding, Path, dotted
+from controller.config.fields import matchers
 from controller.config.gateway_checks import check_gateway, shared_gateways
 from controller.config.joint_checks import check_joint
 from controller.config.lever_checks import check_lever, circles, promised
@@ -211,7 +212,7 @@ def _twins(config: GovernorConfig) -> Iterator[Finding]:
     series: dict[object, str] = {}
     workloads: dict[object, str] = {}
     for name, pool in config.pools.items():
-        first = series.setdefault((pool.engine, pool.matchers()), name)
+        first = series.setdefault((pool.engine, matchers(pool.selector)), name)
         if first != name:
             yield Finding(
                 ("pools", name, "selector"),

@@ -1,6 +1,7 @@
 """The kinds of single values in the config file: names, labels, percentiles, addresses. Each refuses with a mend."""
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from controller.config.errors import BadValue
 from controller.config.regex import check_regex
 from controller.config.units import RATE_PATTERN, Duration, Ratio, Within, Written, rate, ratio
 from controller.core.params import Unit
+from controller.core.ports import Matcher
 from controller.core.rules import Rate
 
 Text = Annotated[str, Strict(), Field(min_length=1)]
@@ -59,6 +61,11 @@ _MATCHER_SCHEMA = {
 LabelMatch = Annotated[
     tuple[str, str], Written("text or matcher"), BeforeValidator(_matcher), WithJsonSchema(_MATCHER_SCHEMA)
 ]
+
+
+def matchers(selector: Mapping[str, tuple[str, str]]) -> tuple[Matcher, ...]:
+    """A selector as the core has it, sorted by label."""
+    return tuple(Matcher(label, op, value) for label, (op, value) in sorted(selector.items()))
 
 
 def _label(value: object) -> object:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from controller import registry
 from controller.config.errors import Finding, Path
+from controller.config.fields import matchers
 from controller.config.models import GovernorConfig, PoolConfig
 from controller.config.report import nearest
 from controller.registry import PluginError
@@ -40,7 +41,7 @@ def shared_gateways(config: GovernorConfig) -> Iterator[Finding]:
     for name, pool in config.pools.items():
         if pool.gateway is None:
             continue
-        first = series.setdefault((pool.gateway.engine, pool.gateway.matchers()), name)
+        first = series.setdefault((pool.gateway.engine, matchers(pool.gateway.selector)), name)
         if first != name:
             yield Finding(
                 ("pools", name, "gateway", "selector"),

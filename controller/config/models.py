@@ -32,7 +32,6 @@ from controller.config.plugins import ActuatorChoice, ActuatorPlugin, Plugin, Po
 from controller.config.units import ByLever, Duration, Size, Whole, Within, Written, duration, format_duration, ratio
 from controller.core.model import Lever, Mode
 from controller.core.params import Unit
-from controller.core.ports import Matcher
 from controller.core.rest import NO_LIMIT
 from controller.core.rules import Rate
 from controller.core.signals import Signal
@@ -139,10 +138,6 @@ class GatewayConfig(Model):
         {}, description="labels of the gateway's series for this pool: text, or {regex|not|not_regex: text}"
     )
     labels: GatewayLabelsConfig = Field(GatewayLabelsConfig(), description="labels that tell tenants and classes")  # type: ignore[call-arg]
-
-    def matchers(self) -> tuple[Matcher, ...]:
-        """The selector as matchers, sorted by label."""
-        return tuple(Matcher(label, op, value) for label, (op, value) in sorted(self.selector.items()))
 
 
 class WorkloadConfig(Model):
@@ -359,10 +354,6 @@ class PoolConfig(Model):
     def to_objectives(self) -> tuple[Objective, ...]:
         """The core's objectives, in the order of the file."""
         return tuple(objective.to_objective() for objective in self.objectives)
-
-    def matchers(self) -> tuple[Matcher, ...]:
-        """The selector as matchers, sorted by label."""
-        return tuple(Matcher(label, op, value) for label, (op, value) in sorted(self.selector.items()))
 
 
 class BudgetConfig(Model):

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Collection, Set
 
+from controller.config.fields import matchers
 from controller.config.models import GatewayConfig, GovernorConfig, PoolConfig
 from controller.core.estimate import READS
 from controller.core.facts import Fact
@@ -96,7 +97,7 @@ def _needs(name: str, pool: PoolConfig, more: Set[Signal]) -> PoolNeeds:
     return PoolNeeds(
         pool=name,
         engine=pool.engine,
-        matchers=pool.matchers(),
+        matchers=matchers(pool.selector),
         facts=frozenset(facts),
         replica_facts=(_PER_REPLICA | _SINGLE if single else _PER_REPLICA) if labels.replica else frozenset(),
         replica_means=_SINGLE_MEANS if single else frozenset(),
@@ -121,7 +122,7 @@ def _gateway(name: str, pool: PoolConfig, gateway: GatewayConfig, engines: PoolN
     return PoolNeeds(
         pool=gateway_of(name),
         engine=gateway.engine,
-        matchers=gateway.matchers(),
+        matchers=matchers(gateway.selector),
         facts=(engines.facts & READ) | _AT_GATEWAYS,
         tenant_facts=_PER_TENANT if labels.tenant else frozenset(),
         class_facts=class_facts,

@@ -6,6 +6,7 @@ from itertools import combinations
 
 from controller.config.actuator_checks import MUST_EXPIRE
 from controller.config.errors import Finding, Path
+from controller.config.fields import matchers
 from controller.config.models import GovernorConfig, LeverConfig, ObjectiveConfig, PoolConfig
 from controller.config.sign_checks import check_signs
 from controller.config.units import format_duration
@@ -230,12 +231,12 @@ def _zones_or_replicas(config: GovernorConfig, name: str, pool: PoolConfig) -> I
 def _within(config: GovernorConfig) -> Iterator[Finding]:
     """Series of one pool that are all among those of another: both would be sized for them."""
     sized = {
-        name: (pool.engine, set(pool.matchers()))
+        name: (pool.engine, set(matchers(pool.selector)))
         for name, pool in config.pools.items()
         if (lever := pool.levers.get(Lever.REPLICAS)) is not None and lever.mode is not Mode.OFF
     }
-    for name, (engine, matchers) in sized.items():
-        inside = [one for one, (other, more) in sized.items() if other == engine and matchers < more]
+    for name, (engine, asked) in sized.items():
+        inside = [one for one, (other, more) in sized.items() if other == engine and asked < more]
         if inside:
             yield Finding(
                 ("pools", name, "selector"),

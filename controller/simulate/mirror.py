@@ -15,6 +15,7 @@ from typing import Any
 
 from controller import registry
 from controller.config import GovernorConfig, pool_needs
+from controller.config.fields import matchers
 from controller.config.models import PoolConfig
 from controller.core.errors import InputError
 from controller.core.interval import Interval
@@ -138,7 +139,7 @@ def _pool(own: PoolConfig, one: Image, cold_start: float | None, slower: float) 
 def _labels(pool: str, own: PoolConfig) -> dict[str, Any]:
     """The labels that the pool's selector asks for."""
     known: dict[str, str] = {}
-    for matcher in own.matchers():
+    for matcher in matchers(own.selector):
         if matcher.op == "=~":
             raise InputError(
                 f"pools.{pool}.selector.{matcher.label}: the twin cannot have labels by a pattern; for the closed loop "
