@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.core.doubt import unproven
+from controller.core.elapsed import GAP
 from controller.core.members import own, scope
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState, Tick
 from controller.core.params import Unit, param
@@ -41,7 +42,6 @@ class Marks:
 
 
 _UNMARKED = Marks()
-GAP = 120.0  # seconds; of a longer silence between two looks, as over a restart, nobody knows what was
 LONGEST = 600.0  # seconds; a threshold on a time beyond this was meant in milliseconds
 STEP: Mapping[Lever, float] = {
     Lever.REPLICAS: 1.0, Lever.BREAKER: 1.0, Lever.WEIGHT: 0.1, Lever.DOWNGRADE: 0.1,
