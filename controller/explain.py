@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 from controller.core.drain import listed
 from controller.core.model import Applied, Decision, Lever, Mode, Outcome, Pin, Plan, Step, Target
-from controller.core.rest import NO_LIMIT
 from controller.core.why import SENTENCE, Why
+from controller.core.words import number
 
 # What a policy may ask for. Every other reason is a hand that held, bent or replaced what was asked.
 ASKED = frozenset(
@@ -69,17 +69,6 @@ _TELLING: dict[Why, tuple[str, ...]] = {
     Why.OTHERS_BUSY: ("imbalance", "fullest"),
     Why.EVEN: ("imbalance", "hit_rate", "hit_rate_at_full"),
 }
-
-
-def number(value: float | None) -> str:
-    """A value as people write it: 12, 0.25, 1,250; "?" when it is not known, and "no limit" where that is meant."""
-    if value is None:
-        return "?"
-    if value >= NO_LIMIT:
-        return "no limit"
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
-    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def clock(at: float, *, date: bool = False) -> str:

@@ -18,7 +18,8 @@ from controller.config import GovernorConfig, terms
 from controller.config.matrix import cells, claims
 from controller.core.errors import InputError
 from controller.core.model import Applied, Outcome, Pin, Target
-from controller.explain import clock, number, outcome_words
+from controller.core.words import number
+from controller.explain import clock, outcome_words
 from controller.rehearse.lines import write_line
 from controller.run import lock, originals, pins
 from controller.run.handback import Revert, neutrals, put_back, restored, reverts

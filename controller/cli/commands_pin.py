@@ -29,7 +29,8 @@ from controller.core.model import Decision, Lever, Mode, Pin, PoolReadings, Targ
 from controller.core.relief import OUT
 from controller.core.rules import PER_REPLICA
 from controller.core.setpoints import OWN
-from controller.explain import clock, number
+from controller.core.words import number
+from controller.explain import clock
 from controller.rehearse.lines import write_line
 from controller.run import pins
 from controller.run.ledger import LedgerError, Record, ledger_files, read_ledger

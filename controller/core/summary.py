@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from controller.core.model import Decision, Lever
 from controller.core.why import SENTENCE, Why
+from controller.core.words import number
 
 # Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every target.
 _UNAVAILABLE, _DRAINING = Why.CAPACITY_UNAVAILABLE, Why.DRAINING
@@ -91,7 +92,7 @@ def _cause(decision: Decision, up: bool) -> Why:
 def _absent(decisions: Sequence[Decision]) -> list[str]:
     """Which pools wait in vain, for what, and until when no more is asked for."""
     told = [
-        f"{one.target} gets no more than {one.final:g}: {step.detail}"
+        f"{one.target} gets no more than {number(one.final)}: {step.detail}"
         for one in decisions for step in one.steps if step.why is _UNAVAILABLE and step.detail
     ]  # fmt: skip
     more = [f"and {len(told) - _SHOWN} more pools get no more"] if len(told) > _SHOWN else []
@@ -101,7 +102,7 @@ def _absent(decisions: Sequence[Decision]) -> list[str]:
 def _draining(decisions: Sequence[Decision]) -> list[str]:
     """Which pools wait for the replicas that go."""
     told = [
-        f"keeps {one.target} at {one.final:g} because {SENTENCE[one.why]}: {one.steps[-1].detail}"
+        f"keeps {one.target} at {number(one.final)} because {SENTENCE[one.why]}: {one.steps[-1].detail}"
         for one in decisions if one.why is _DRAINING and not one.changed and one.steps[-1].detail
     ]  # fmt: skip
     more = [f"and {len(told) - _SHOWN} more pools wait for theirs"] if len(told) > _SHOWN else []
@@ -111,9 +112,9 @@ def _draining(decisions: Sequence[Decision]) -> list[str]:
 def _group(moved: Sequence[Decision], up: bool, why: Why) -> str:
     verb, first = "raises" if up else "lowers", moved[0]
     if len(moved) == 1:
-        return f"{verb} {first.target} {first.current:g} → {first.final:g} because {SENTENCE[why]}"
+        return f"{verb} {first.target} {number(first.current)} → {number(first.final)} because {SENTENCE[why]}"
     finals = sorted(decision.final or 0.0 for decision in moved)
-    to = f"{finals[0]:g}" if finals[0] == finals[-1] else f"{finals[0]:g} ... {finals[-1]:g}"
+    to = number(finals[0]) if finals[0] == finals[-1] else f"{number(finals[0])} ... {number(finals[-1])}"
     return f"{verb} {len(moved)} of {first.target.pool}/{first.target.lever} to {to} because {SENTENCE[why]}"
 
 

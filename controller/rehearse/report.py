@@ -9,7 +9,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from controller.core.why import SENTENCE
-from controller.explain import clock, held_by, is_replicas, number
+from controller.core.words import number
+from controller.explain import clock, held_by, is_replicas
 from controller.rehearse.members import rows, short_name
 from controller.rehearse.plots import STRIP_NAMES, draw_pool, sparkline
 from controller.rehearse.summary import PoolSummary, Summary

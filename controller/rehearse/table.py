@@ -6,7 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from controller.core.model import Decision
-from controller.explain import clock, number
+from controller.core.words import number
+from controller.explain import clock
 from controller.rehearse.members import rows
 from controller.rehearse.summary import PoolSummary, Summary
 from controller.rehearse.trace import Trace

@@ -3,7 +3,8 @@
 import math
 
 from controller.core.model import Decision, Lever
-from controller.explain import number, reason
+from controller.core.words import number
+from controller.explain import reason
 from controller.rehearse.summary import ObjectiveSummary, TargetSummary
 
 OPEN_LOOP = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from controller.explain import number
+from controller.core.words import number
 from controller.rehearse.svg import Axis, Box, Scale, element, fit, line, steps
 from controller.rehearse.words import percent, quantity
 from controller.simulate.crew import Results

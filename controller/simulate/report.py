@@ -9,7 +9,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from controller.config import config_hash
-from controller.explain import number
+from controller.core.words import number
 from controller.rehearse.words import duration
 from controller.simulate.board import Board
 from controller.simulate.crew import Results

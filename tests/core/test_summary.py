@@ -20,6 +20,7 @@ from controller.core.model import (
     Tick,
 )  # fmt: skip
 from controller.core.ports import Brief, Limits, View
+from controller.core.rest import NO_LIMIT
 from controller.core.rules import FleetRules, LeverRules, PoolRules
 from controller.core.slo import Objective
 from controller.core.summary import sentence
@@ -129,3 +130,10 @@ def test_what_moves_with_a_change_that_is_told_is_told_with_it_and_the_rest_is_c
     assert told[0].startswith("lowers 2 of a/weight to 1 because")
     assert [part.split(" 2 ")[0] for part in told[1:3]] == ["raises b/replicas", "raises c/replicas"]
     assert told[3:] == ["and 3 more changes"]
+
+
+def test_a_cap_that_is_set_for_the_first_time_is_lowered_from_a_trillion() -> None:
+    gate = Target("chat", Lever.ADMISSION, "concurrency")
+    made = Decision(gate, NO_LIMIT, 21_782.0, Why.DEMAND, (Step("gate", NO_LIMIT, 21_782.0, Why.DEMAND),))
+
+    assert sentence((made,), holding=False).startswith("lowers chat/admission/concurrency no limit → 21,782 because")

@@ -8,7 +8,8 @@ from rich.console import Console
 from controller.core.model import Applied, Decision, Lever, Mode, Outcome, Pin, Plan, Step, Target, TargetState
 from controller.core.summary import sentence
 from controller.core.why import Why
-from controller.explain import explain, number
+from controller.core.words import number
+from controller.explain import explain
 from controller.rehearse.report import Origin, render
 from controller.rehearse.summary import summarise
 from controller.rehearse.table import show
