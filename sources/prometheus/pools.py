@@ -26,10 +26,12 @@ Seats = Mapping[str, Sequence[tuple[Seat, Endpoint]]]
 
 @dataclass(slots=True)
 class Gathered:
-    """The answers of one tick. `got` holds per pool and fact what came, `failures` why a question has no answer, and
-    `doubts` per pool why its facts may not be all there is."""
+    """The answers of one tick. `unseen` says by engine why nobody knows what it exposes, so that nothing could be asked
+    of it; `got` holds per pool and fact what came, `failures` why a question has no answer, and `doubts` per pool why
+    its facts may not be all there is."""
 
     families: Sequence[tuple[Family, Found]]
+    unseen: Mapping[str, str] = field(default_factory=dict)
     got: dict[str, dict[Fact, list[Values]]] = field(default_factory=dict)
     asked: set[tuple[str, Fact]] = field(default_factory=set)
     failures: dict[tuple[str, Fact], str] = field(default_factory=dict)
@@ -44,6 +46,8 @@ class Gathered:
         for family, found in self.families:
             for pool in family.pools:
                 self.of.setdefault(pool.pool, []).append((family, found))
+            if why := self.unseen.get(family.contract.engine):
+                self.failures.update({(family.contract.engine, fact): why for fact in family.facts})
 
     def take(self, question: Question, found: Mapping[str, Values], answer: Answer) -> None:
         self.answered = True
@@ -110,6 +114,7 @@ def pool_facts(
             for member in of.numbers.keys() | of.histograms.keys():
                 into.setdefault(member, _Bag()).put(fact, of.numbers.get(member), of.histograms.get(member))
     unsupported, unborn = _absent(pool, gathered, sources)
+    unseen = gathered.unseen.get(load(pool.engine).engine, "")
     if any(target.up is not False for several in seats.values() for _, target in several):
         for fact, metric in unborn.items():
             if fact in failed or (not increments and fact.kind is not Kind.GAUGE):
@@ -118,7 +123,7 @@ def pool_facts(
             sources[fact] = metric
     if not any(pool.pool in found.by_pool for family, found in gathered.families if not family.platform):
         lost = here - sources.keys() - unsupported.keys()
-        failed = dict.fromkeys(lost, f"no series matches the selector of pool {pool.pool}")
+        failed = dict.fromkeys(lost, unseen or f"no series matches the selector of pool {pool.pool}")
     failed |= _mine(pool, gathered, gathered.failures)
     health = [target.up for several in seats.values() for _, target in several]
     return PoolFacts(
@@ -140,7 +145,7 @@ def pool_facts(
         class_failed=class_failed,
         since={fact: moment + lag - back for fact, back in _mine(pool, gathered, gathered.back).items()},
         front_age=_age([seat for seat, _ in seats[""]], moment, lag) if seats.keys() == {""} else None,
-        targets_up=None if None in health or not has_up else health.count(True),
+        targets_up=None if unseen or None in health or not has_up else health.count(True),
         targets_down=health.count(False),
     )
 

@@ -34,12 +34,15 @@ _Key = tuple[str, Fact, str]
 
 @dataclass(slots=True)
 class _Eyes:
-    """What is known of one family between ticks."""
+    """What is known of one family between ticks. `unseen` says why nothing is, while no look was answered; `sighted`
+    whether its targets were seen once, so that one which is not known yet is newly started."""
 
     family: Family
     found: Found = field(default_factory=Found)
     questions: tuple[Question, ...] = ()
     looked_at: float | None = None
+    unseen: str = ""
+    sighted: bool = False
     edges: dict[_Key, dict[str, Edges]] = field(default_factory=dict)
 
 
@@ -113,7 +116,8 @@ class PrometheusSource:
 
     def _look(self, moment: float, until: float) -> None:
         """Find out what exists: all of it now and then, and at each tick what was not there yet. A failed look keeps
-        the older finding, if there is one."""
+        the older finding; where there is none, the pools of that family are not known until a later one is answered.
+        Raises PrometheusError when nothing is known of any."""
         asked: dict[str, str] = {}
         for i, eyes in enumerate(self._eyes):
             if not wanted_names(eyes.family):
@@ -122,22 +126,26 @@ class PrometheusSource:
                 asked[str(i)] = question(eyes.family)
             elif names := unborn(eyes.family, eyes.found):
                 asked[f"new {i}"] = question(eyes.family, names)
+        failure: PrometheusError | None = None
         for key, answer in self._all(asked, moment, until).items():
             eyes = self._eyes[int(key.removeprefix("new "))]
             whole = key.isdigit()
             if isinstance(answer, PrometheusError):
                 if eyes.looked_at is None:
-                    raise answer
+                    eyes.unseen = f"which metrics exist could not be read: {answer}"
+                    failure = failure or answer
                 continue
             found = read(eyes.family, answer.rows)
             if not whole:
                 found = eyes.found.joined(found)
             else:
-                eyes.looked_at = moment
+                eyes.looked_at, eyes.unseen = moment, ""
                 eyes.edges.clear()
             if whole or found != eyes.found:
                 eyes.found = found
                 eyes.questions = questions(eyes.family, found)
+        if failure is not None and all(eyes.looked_at is None for eyes in self._eyes):
+            raise failure
 
     def _is_due(self, eyes: _Eyes, moment: float) -> bool:
         if eyes.looked_at is None or not eyes.found.names:
@@ -148,7 +156,14 @@ class PrometheusSource:
         """See which targets there are, before asking anything that depends on it. Gives the doubts of each pool, and
         the warnings."""
         doubts: defaultdict[str, set[str]] = defaultdict(set)
+        for eyes in self._eyes:
+            if eyes.unseen and not eyes.family.platform:
+                for pool in eyes.family.pools:
+                    doubts[pool.pool].add(eyes.unseen)
         asked = {str(i): query for i, eyes in enumerate(self._eyes) if (query := sightings(eyes.family, eyes.found))}
+        for i, eyes in enumerate(self._eyes):
+            if str(i) not in asked and not eyes.unseen:
+                eyes.sighted = True  # there is nothing yet, so what comes is new
         if not asked and not self._targets.known:
             return doubts, set()
         engines = [(str(i), eyes) for i, eyes in enumerate(self._eyes) if not eyes.family.platform]
@@ -158,10 +173,10 @@ class PrometheusSource:
         names = Matcher("__name__", "=~", "up|process_start_time_seconds")
         asked["up"] = f"max by (__name__,{','.join(TARGET)}) ({selector('', (names, *health))})"
         answers = self._all(asked, moment, until)
-        first = self._since is None
         warnings: set[str] = set()
         # Where nothing exists there is nothing to be asked, and nothing is the answer.
-        sighted = {pool.pool for key, eyes in engines if key not in asked for pool in eyes.family.pools}
+        empty = [eyes for key, eyes in engines if key not in asked and not eyes.unseen]
+        sighted = {pool.pool for eyes in empty for pool in eyes.family.pools}
         for key, answer in answers.items():
             if isinstance(answer, PrometheusError):  # the targets of before stay, and age
                 what = "targets are up" if key == "up" else "samples are stale"
@@ -173,8 +188,11 @@ class PrometheusSource:
                 eyes = self._eyes[int(key)]
                 if not answer.warnings:
                     sighted.update(pool.pool for pool in eyes.family.pools)
+                # Who was there all along, while we could not look, is not newly started.
+                first = self._since is None or not eyes.sighted
                 if self._targets.sight(eyes.family, bool(eyes.found.named), answer.rows, first=first):
                     eyes.edges.clear()
+                eyes.sighted = True
         if isinstance(health_rows := answers["up"], Answer):
             self._targets.health(health_rows.rows, moment, sighted)
         return doubts, warnings
@@ -197,7 +215,8 @@ class PrometheusSource:
                 if item.fact.kind is Kind.HISTOGRAM and item.key not in eyes.edges and (grid := item.grid()):
                     asked[f"grid {name}"] = grid
                 asked[name] = self._expression(item, back, up)
-        gathered = Gathered([(eyes.family, eyes.found) for eyes in self._eyes])
+        unseen = {eyes.family.contract.engine: eyes.unseen for eyes in self._eyes if eyes.unseen}
+        gathered = Gathered([(eyes.family, eyes.found) for eyes in self._eyes], unseen)
         failed: set[_Key] = set()
         # Each answer becomes values while others are still awaited, and is forgotten: a fleet's are large.
         for name, answer in self._each(asked, moment, until):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
@@ -321,3 +322,103 @@ def test_the_first_answer_after_a_query_that_failed_says_how_far_it_reaches_back
 
     assert [Fact.FINISHED in one.failed for one in seen] == [False, False, True, True, True, False, False]
     assert [dict(one.since) for one in seen] == [*[{}] * 5, {Fact.FINISHED: 1015.0}, {}]
+
+
+# --- a family that cannot be looked for ---
+
+
+OTHER = PoolNeeds(
+    pool="other",
+    engine="sglang",
+    matchers=(Matcher("model_name", "=", "n"),),
+    facts=frozenset({Fact.RUNNING, Fact.FINISHED}),
+)
+OTHERS = {"job": "sglang", "instance": "o", "model_name": "n", "pod": "q"}
+TOO_MANY = failure(422, "query processing would load too many samples")
+
+
+def mixed(query: str) -> tuple[int, str, bytes]:
+    """As `healthy`, with a replica of another engine beside it, which both began long ago."""
+    if query.startswith("count by") and "sglang" in query:
+        names = ("sglang:num_running_reqs", "sglang:num_requests_total")
+        return vector([({"__name__": name, **OTHERS}, "1") for name in names])
+    if "process_start_time_seconds" in query:
+        rows = [("up", "1"), ("process_start_time_seconds", "100")]
+        both = [("vllm", "i"), ("sglang", "o")]
+        return vector([({"__name__": n, "job": job, "instance": i}, v) for n, v in rows for job, i in both])
+    if "sglang" in query:
+        return vector([(OTHERS, "1000" if query.startswith("max by") and "timestamp" in query else "2")])
+    return healthy(query)
+
+
+def unfound(answer: tuple[int, str, bytes] | None, engine: str = "sglang") -> Behaviour:
+    """As `mixed`, but what there is of one engine cannot be read."""
+    return lambda query: answer if query.startswith("count by") and engine in query else mixed(query)
+
+
+def of_both(api: Api) -> PrometheusSource:
+    return PrometheusSource(PrometheusConfig(url=api.url), [NEEDS, OTHER], clock=lambda: 5000.0)
+
+
+def test_a_first_look_that_fails_for_one_engine_does_not_blind_the_pools_of_another(api: Api) -> None:
+    """A reload that added an SGLang pool to a fleet of vLLM ended all control, for as long as its names were too
+    costly to look for."""
+    api.behave = unfound(TOO_MANY)
+    source = of_both(api)
+    first, second = source.observe(1000.0, 5.0), source.observe(1015.0, 5.0)
+    source.close()
+
+    assert (first.error, second.error) == ("", "")
+    seen = second.pools["llama"]
+    assert (seen.gauges, seen.counters) == ({Fact.RUNNING: 3.0, Fact.WAITING: 4.0}, {Fact.FINISHED: 5.0})
+    assert (seen.failed, seen.partial) == ({}, "")
+
+
+def test_pools_that_could_not_be_looked_for_are_missing_with_the_reason_and_not_empty(api: Api) -> None:
+    api.behave = unfound(TOO_MANY)
+    source = of_both(api)
+    pool = [source.observe(at, 5.0).pools["other"] for at in (1000.0, 1015.0)][-1]
+    source.close()
+
+    assert (pool.gauges, pool.counters, pool.histograms, pool.targets_up) == ({}, {}, {}, None)
+    assert pool.failed.keys() == OTHER.facts
+    assert all("too many samples" in why for why in (*pool.failed.values(), pool.partial))
+
+
+def test_what_could_not_be_looked_for_is_read_as_soon_as_it_can_be_and_its_replicas_are_not_new(api: Api) -> None:
+    """Taken as just started, replicas that have served for a day would be spared as cold ones."""
+    api.behave = unfound(TOO_MANY)
+    source = of_both(api)
+    source.observe(1000.0, 5.0)
+    api.behave = mixed
+    found, after = (source.observe(at, 5.0).pools["other"] for at in (1015.0, 1030.0))
+    source.close()
+
+    assert (found.gauges, found.partial) == ({Fact.RUNNING: 2.0}, "")
+    assert (found.counters, list(found.failed)) == ({}, [Fact.FINISHED]), "what it counted before is of no interval"
+    assert found.replicas["q"].started_at == 100.0
+    assert (after.counters, after.failed) == ({Fact.FINISHED: 2.0}, {})
+
+
+def test_only_when_nothing_can_be_looked_for_nothing_is_read(api: Api) -> None:
+    api.behave = lambda query: TOO_MANY if query.startswith("count by") else mixed(query)
+    source = of_both(api)
+    blind = source.observe(1000.0, 5.0)
+    api.behave = mixed
+    back = source.observe(1015.0, 5.0)
+    source.close()
+
+    assert (blind.pools, "too many samples" in blind.error) == ({}, True)
+    assert (back.error, back.pools["other"].failed) == ("", {})
+
+
+def test_a_platform_that_cannot_be_looked_for_hides_what_it_alone_tells_and_no_engine(api: Api) -> None:
+    needs = replace(NEEDS, facts=NEEDS.facts | {Fact.READY_REPLICAS}, workload=("ml", "Deployment", "llama"))
+    api.behave = lambda query: TOO_MANY if query.startswith("count by") and "kube_" in query else healthy(query)
+    source = PrometheusSource(PrometheusConfig(url=api.url), [needs], clock=lambda: 5000.0)
+    seen = source.observe(1000.0, 5.0)
+    source.close()
+
+    pool = seen.pools["llama"]
+    assert (seen.error, pool.partial, pool.gauges) == ("", "", {Fact.RUNNING: 3.0, Fact.WAITING: 4.0})
+    assert "too many samples" in pool.failed[Fact.READY_REPLICAS]
