@@ -126,6 +126,9 @@ class PrometheusSource:
                 asked[str(i)] = question(eyes.family)
             elif names := unborn(eyes.family, eyes.found):
                 asked[f"new {i}"] = question(eyes.family, names)
+        if any(eyes.looked_at is not None for eyes in self._eyes):
+            # Who is known is not left unread for one that does not answer what it exposes.
+            until -= max(0.0, until - time.monotonic()) / 2
         failure: PrometheusError | None = None
         for key, answer in self._all(asked, moment, until).items():
             eyes = self._eyes[int(key.removeprefix("new "))]

@@ -422,3 +422,18 @@ def test_a_platform_that_cannot_be_looked_for_hides_what_it_alone_tells_and_no_e
     pool = seen.pools["llama"]
     assert (seen.error, pool.partial, pool.gauges) == ("", "", {Fact.RUNNING: 3.0, Fact.WAITING: 4.0})
     assert "too many samples" in pool.failed[Fact.READY_REPLICAS]
+
+
+@pytest.mark.parametrize("hangs", ["sglang", "vllm"])
+def test_a_look_that_hangs_leaves_the_engines_that_are_known_the_time_to_be_read(api: Api, hangs: str) -> None:
+    """Waited for to the end of the deadline, it left no time for anything else, at this tick and at each after it."""
+    api.behave = unfound(None, hangs)
+    source = of_both(api)
+    source.observe(1000.0, 1.0)
+    second = source.observe(1015.0, 3.0)
+    source.close()
+
+    known, other = ("llama", "other") if hangs == "sglang" else ("other", "llama")
+    assert second.error == ""
+    assert Fact.RUNNING in second.pools[known].gauges
+    assert Fact.RUNNING in second.pools[other].failed
