@@ -22,8 +22,8 @@ from controller.core.model import Lever, Plan, PoolReadings, Scope, Snapshot, Ta
 from controller.core.reading import Reading, ok
 from controller.core.rest import AT_REST
 from controller.core.signals import Signal
+from controller.run.apart import learn
 from controller.run.laws import policies
-from controller.run.loop import learn
 from controller.run.memory import settle
 
 START = 1_767_571_200.0
@@ -170,7 +170,9 @@ class Controller:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Learn and decide once."""
-        estimates, self.learned = learn(self.specs, snapshot, self.learned)
+        estimates, self.learned, failed = learn(self.specs, snapshot, self.learned)
+        for error in failed.values():
+            raise error
         made, self.state = decide(snapshot, estimates, self.rules, self.laws, self.state)
         return made
 

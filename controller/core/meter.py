@@ -103,6 +103,12 @@ class PoolMeter:
             if same and objective.name in previous.budgets:
                 self.budgets[objective.name] = previous.budgets[objective.name]
 
+    def anew(self) -> "PoolMeter":
+        """The same pool without its windows: budgets stay, and who has told what."""
+        fresh = PoolMeter(self.spec)
+        fresh.budgets, fresh.told = self.budgets, self.told
+        return fresh
+
     def update(self, observation: Observation) -> PoolReadings:
         facts = observation.pools.get(self.spec.name)
         if facts is None:

@@ -11,10 +11,10 @@ from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.model import Plan
 from controller.core.ports import Policy
 from controller.core.rules import FleetRules
+from controller.run.apart import learn
 from controller.run.ledger import Record
-from controller.run.loop import learn
 
-Learned = Mapping[str, EstimatorState]
+Known = Mapping[str, EstimatorState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Laws:
     def of(cls, config: GovernorConfig) -> "Laws":
         return cls({spec.pool: spec for spec in estimator_specs(config)}, fleet_rules(config), policies(config))
 
-    def again(self, record: Record, state: DecideState, learned: Learned) -> tuple[Plan, DecideState, Learned]:
+    def again(self, record: Record, state: DecideState, learned: Known) -> tuple[Plan, DecideState, Known]:
         """A recorded tick decided again: the plan, and what is remembered and learned after it."""
-        estimates, after = learn(self.specs, record.snapshot, learned)
+        estimates, after, _ = learn(self.specs, record.snapshot, learned)
         plan, state = decide(
             record.snapshot, estimates, self.rules, self.policies, state, ledger_ok=record.ledger_ok
         )  # fmt: skip

@@ -55,11 +55,11 @@ class Edges:
             self._since[key] = at
             self._log.warning(event, **fields)
 
-    def crashed(self, key: Hashable, event: str, *, at: float, error: BaseException) -> None:
+    def crashed(self, key: Hashable, event: str, *, at: float, error: BaseException, **fields: Value) -> None:
         """As `failing`, with the traceback of `error`."""
         if key not in self._since:
             self._since[key] = at
-            self._log.error(event, exc_info=error)
+            self._log.error(event, exc_info=error, **fields)
 
     def fine(self, key: Hashable, event: str, *, at: float, **fields: Value) -> None:
         """The condition `key` does not hold (any more)."""

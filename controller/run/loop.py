@@ -12,17 +12,16 @@ from typing import Any, Protocol
 
 import structlog
 
-from controller.core import estimate, relief
 from controller.core.decide import DecideState, decide
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.members import seen
 from controller.core.meter import Meter
-from controller.core.model import Applied, Decision, Lever, Outcome, Plan, Snapshot, Target, TargetState, Tick
+from controller.core.model import Applied, Decision, Outcome, Plan, Snapshot, Target, TargetState, Tick
 from controller.core.observation import Observation
 from controller.core.ports import Actuator, Estimate, LedgerFull, Policy, Source
 from controller.core.rules import PER_REPLICA, FleetRules
 from controller.core.why import Why
-from controller.run import codec
+from controller.run import apart, codec
 from controller.run.carry import carried
 from controller.run.ends import DryRun, raised
 from controller.run.hands import Hands
@@ -117,7 +116,8 @@ class ControlLoop:
         observation = self._observe(at)
         self.hands.verify(at)
         t1 = timer()
-        pools = parts.meter.update(observation)
+        pools, failed = apart.measure(parts.meter, observation)
+        self._tell(failed, "measured", at)
         t2 = timer()
         self._members = seen(parts.rules, pools, self._members)
         self.hands.pins = parts.pins.at(at)
@@ -126,7 +126,7 @@ class ControlLoop:
         snapshot = Snapshot(Tick(self.number, at, since), pools, targets, observation.error)
         t3 = timer()
         before, learned = self.state, dict(self.learned)
-        estimates, plan = self._decide(snapshot)
+        snapshot, estimates, plan = self._decide(snapshot)
         t4 = timer()
         plan = self._record_plan(snapshot, estimates, plan, before, learned)
         t5 = timer()
@@ -242,14 +242,25 @@ class ControlLoop:
             out[pool] = spec.cold_start if learned is None else max(0.0, learned - spec.lead)
         return out
 
-    def _decide(self, snapshot: Snapshot) -> tuple[dict[str, Estimate], Plan]:
+    def _tell(self, failed: Mapping[str, Exception], what: str, at: float) -> None:
+        """Of each pool, that it cannot be measured or learned of, and that it can be again: once each."""
+        for pool in self.parts.meter.pools:
+            if pool in failed:
+                self._edges.crashed((pool, what), f"pool_not_{what}", at=at, error=failed[pool], pool=pool)
+            else:
+                self._edges.fine((pool, what), f"pool_{what}_again", at=at, pool=pool)
+
+    def _decide(self, snapshot: Snapshot) -> tuple[Snapshot, dict[str, Estimate], Plan]:
+        """What is decided, and the snapshot that it was decided on."""
         parts = self.parts
-        estimates, self.learned = learn(parts.estimators, snapshot, self.learned)
+        estimates, self.learned, failed = apart.learn(parts.estimators, snapshot, self.learned)
+        self._tell(failed, "estimated", snapshot.tick.at)
+        snapshot = apart.without(snapshot, failed)
         self._horizons = {pool: one.horizon for pool, one in estimates.items()}
         plan, self.state = decide(
             snapshot, estimates, parts.rules, parts.policies, self.state, ledger_ok=self.ledger_ok
         )
-        return estimates, plan
+        return snapshot, estimates, plan
 
     def _record_plan(
         self, snapshot: Snapshot, estimates: Mapping[str, Estimate], plan: Plan, before: DecideState,
@@ -306,25 +317,6 @@ def _unsent(decision: Decision, state: TargetState | None) -> Applied:
         return Applied(decision.target, Outcome.DONE, "it is there already")
     why = state.error if state is not None else "no actuator moves it"
     return Applied(decision.target, Outcome.FAILED, why)
-
-
-def learn(
-    specs: Mapping[str, EstimatorSpec], snapshot: Snapshot, learned: Mapping[str, EstimatorState]
-) -> tuple[dict[str, Estimate], dict[str, EstimatorState]]:
-    """Estimates of all pools and the next states; shared by the loop and by replay."""
-    estimates: dict[str, Estimate] = {}
-    after: dict[str, EstimatorState] = {}
-    for name, spec in sorted(specs.items()):
-        state = learned.get(name) or EstimatorState()
-        readings = snapshot.pools.get(name)
-        if readings is None:
-            after[name] = state
-            continue
-        target = snapshot.targets.get(Target(name, Lever.REPLICAS))
-        out = relief.names_out(snapshot, name) if readings.versions else ()
-        sent = relief.sent_away(snapshot, name) if spec.band is not None else 0.0
-        estimates[name], after[name] = estimate.update(spec, readings, target, snapshot.tick.at, state, out, sent)
-    return estimates, after
 
 
 def encode_states(decided: DecideState, learned: Mapping[str, EstimatorState]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import yaml
 from controller.config import ConfigError, GovernorConfig, loads
 from controller.core.decide import DecideState
 from controller.core.model import Plan
-from controller.run.laws import Laws, Learned
+from controller.run.laws import Laws, Known
 from controller.run.ledger import LedgerError, Record, read_ledger
 from controller.run.resume import restore
 
@@ -52,7 +52,7 @@ def replay(path: Path, config: GovernorConfig | None = None) -> ReplayReport:
     """Decide the ledger at `path` again, all of it under `config`, or each record under the config that it was made
     with. Raises LedgerError."""
     state: DecideState = DecideState()
-    learned: Learned = {}
+    learned: Known = {}
     ticks = equal = 0
     first: Difference | None = None
     versions, hashes = dict[str, None](), list[str]()

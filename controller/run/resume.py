@@ -33,7 +33,7 @@ from controller.core.ports import Policy
 from controller.core.why import Why
 from controller.run import codec
 from controller.run.carry import carried
-from controller.run.laws import Laws, Learned
+from controller.run.laws import Laws, Known
 from controller.run.ledger import LedgerError, kinds, ledger_files, records_after
 from controller.run.loop import ControlLoop
 from controller.run.samepool import same_pool
@@ -155,7 +155,7 @@ def _take_memory(loop: ControlLoop, found: _Found, head: Plain) -> None:
     same = head.get("config_hash") == parts.config_hash
     laws = Laws(parts.estimators, parts.rules, parts.policies) if same else _laws(before, found.file)
     policies = laws.policies if laws is not None else {}
-    learned: Learned
+    learned: Known
     try:
         states = json.loads(found.states)["states"]
         state, learned = restore(states, policies)
@@ -181,8 +181,8 @@ def _laws(config: Plain, file: Path) -> Laws | None:
 
 
 def _rolled(
-    found: _Found, laws: Laws, state: DecideState, learned: Learned
-) -> tuple[DecideState, Learned]:  # fmt: skip
+    found: _Found, laws: Laws, state: DecideState, learned: Known
+) -> tuple[DecideState, Known]:  # fmt: skip
     """What is remembered and learned after the last tick that can be read."""
     try:
         with suppress(LedgerError):  # said when it was read for the first time; what stands before is good

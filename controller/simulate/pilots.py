@@ -13,8 +13,9 @@ from controller.core.merge import merge
 from controller.core.model import Decision, Lever, Mode, Plan, Snapshot, Step, Target, Tick
 from controller.core.ports import Balance, Brief, Estimate, Source, View
 from controller.core.why import Why
+from controller.run.apart import learn
 from controller.run.assembly import RunMode, assemble
-from controller.run.loop import ControlLoop, learn
+from controller.run.loop import ControlLoop
 from controller.simulate.ports import World
 
 _PATIENCE = 10  # ticks without a single replica seen, after which the selector is to blame
@@ -124,7 +125,9 @@ class Alone:
         mine = {pool.pool: Target(pool.pool, Lever.REPLICAS) for pool in parts.rules.pools}
         targets = self._world.read(list(mine.values()), at)
         snapshot = Snapshot(Tick(self._ticks, at), readings, targets, observation.error)
-        estimates, self._learned = learn(parts.estimators, snapshot, self._learned)
+        estimates, self._learned, failed = learn(parts.estimators, snapshot, self._learned)
+        for error in failed.values():
+            raise error
         decisions = []
         for pool in parts.rules.pools:
             decision = self._decide(pool.pool, snapshot, estimates.get(pool.pool, Estimate()))

@@ -15,7 +15,7 @@ from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.step_model import Profile, Shape, step_time
 from controller.run import codec
-from controller.run.loop import learn as learn_all
+from controller.run.apart import learn as learn_all
 
 PROFILE = Profile(a=0.01, b=0.0, c=0.0003, d=0.0, e=0.0, max_num_seqs=64)
 SPEC = EstimatorSpec("llm", (Objective("itl", Signal.ITL, 0.05, 0.95, 60.0),), PROFILE)
@@ -208,7 +208,7 @@ def test_the_loop_tells_the_estimator_who_is_held_out(factor: float, lower: bool
     for number in range(40):
         at = NOW + EVERY * number
         snapshot = Snapshot(Tick(number, at, EVERY), {"llm": pool}, {target: TargetState(factor)})
-        found, known = learn_all({"llm": SPEC}, snapshot, known)
+        found, known, _ = learn_all({"llm": SPEC}, snapshot, known)
         made = found["llm"]
     assert ((made.unit_rate or 0.0) < 0.95 * made.versions["v1"]) is lower
 
