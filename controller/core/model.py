@@ -249,8 +249,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The outcome of one decision, with the actuator's own words."""
+    """The outcome of one decision, with the actuator's own words. `waits` where the actuator keeps writes apart by
+    itself and this one came too early: nothing was tried, so nothing says that the target is in trouble and needs air.
+    """
 
     target: Target
     outcome: Outcome
     detail: str = ""
+    waits: bool = False

@@ -255,7 +255,9 @@ class Hands:
         return told
 
     def _fared(self, one: Applied, at: float) -> None:
-        """Count failures in a row. What is unknown may yet prove to be one."""
+        """Count failures in a row. What is unknown may yet prove to be one; what waits was not tried."""
+        if one.waits:
+            return
         if one.outcome is Outcome.FAILED:
             before = self._failing.get(one.target)
             times = before.times + 1 if before is not None else 1

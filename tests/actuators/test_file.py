@@ -17,6 +17,7 @@ import yaml
 from actuators.file import File, FileConfig
 from controller.core.model import Applied, Decision, Outcome, Target
 from controller.core.ports import Binding
+from tests.loop.test_failures import loop
 from tests.support.decisions import decide, replicas
 
 NOW = 1_704_067_800.0
@@ -274,6 +275,27 @@ def test_the_reload_command_gets_no_shell_and_no_secrets(
 def test_nothing_is_reloaded_when_nothing_changes(path: Path) -> None:
     applied = apply_one(hands(path, reload=("/nonexistent/reload",)), decide(LLAMA, 4, 4))
     assert applied.outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize(("min_interval", "due"), [(60.0, 4), (75.0, 5), (100.0, 7), (140.0, 10)])
+def test_a_protection_waits_long_after_the_pause_between_two_reloads(path: Path, min_interval: float, due: int) -> None:
+    """What came too early counted as failures in a row: 75 seconds became 120, and 140 became 240."""
+    want = {"llama": 5.0}
+    made = loop({"llama/replicas": hands(path, min_interval=min_interval)}, want)
+    made.tick(NOW)
+    want["llama"] = 9.0
+    ticks = [made.tick(NOW + 15 * number).applied[0] for number in range(1, due + 1)]
+    assert [one.outcome for one in ticks] == [*[Outcome.FAILED] * (due - 1), Outcome.DONE]
+    assert json.loads(path.read_text())["llama/replicas"] == 9
+    assert {one.detail for one in ticks[:-1]} == {f"not written: reloads are {min_interval:g} s apart at least"}
+
+
+def test_a_reload_that_fails_is_forgiven_by_the_pause_after_it(path: Path) -> None:
+    """What waits says nothing of the target: failures go on being counted from where they were."""
+    made = loop({"llama/replicas": hands(path, min_interval=60.0, reload=("false",))}, {"llama": 5.0})
+    told = [made.tick(NOW + 15 * number).applied[0] for number in range(9)]
+    assert [number for number, one in enumerate(told) if one.detail.endswith("was put back")] == [0, 4, 8]
+    assert "2 failures in a row" in told[5].detail
 
 
 def test_a_relative_path_is_refused() -> None:
