@@ -79,6 +79,7 @@ class Webhook:
     """Posts one request per decision, decreases first."""
 
     Config = WebhookConfig
+    place = ("url",)
 
     def __init__(self, config: WebhookConfig, binding: Binding) -> None:
         self._config = config

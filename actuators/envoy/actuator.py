@@ -30,6 +30,7 @@ class Envoy:
     """All values of a batch are told together: what one Envoy takes, it takes whole for each kind of value."""
 
     Config = EnvoyConfig
+    place = ()  # Envoys come to Governor, wherever it is, and are told anew at every tick
 
     def __init__(self, config: EnvoyConfig, binding: Binding) -> None:
         check(config, binding)

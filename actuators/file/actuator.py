@@ -46,6 +46,7 @@ class File:
     """A batch is one write: all of its values or none. Keys of others are kept (comments in YAML are not)."""
 
     Config = FileConfig
+    place = ("path",)
 
     def __init__(self, config: FileConfig, binding: Binding) -> None:
         self._config = config

@@ -18,7 +18,7 @@ from controller.core.model import Lever
 from controller.core.ports import Actuator, Binding, Finding, PoolNeeds, Source
 from controller.core.rules import PER_REPLICA, FleetRules, LeverRules, PoolRules
 from controller.run import originals
-from controller.run.ends import DryRun, Watched
+from controller.run.ends import DryRun, Watched, bare
 from controller.run.laws import policies
 from controller.run.ledger import FileLedger, MemoryLedger
 from controller.run.loop import ControlLoop, KeyedLedger, Parts
@@ -103,7 +103,7 @@ def diagnosing(actuators: Mapping[str, Actuator]) -> list[tuple[str, Callable[[f
     """The diagnoses that these actuators offer, each once, with the first place that it is at."""
     found: dict[int, tuple[str, Callable[[float], Sequence[Finding]]]] = {}
     for place, actuator in actuators.items():
-        real = actuator.real if isinstance(actuator, DryRun) else actuator
+        real = bare(actuator)
         diagnose = getattr(real, "diagnose", None)
         if diagnose is not None:
             found.setdefault(id(real), (place, diagnose))

@@ -28,6 +28,11 @@ class DryRun:
         self.real.close()
 
 
+def bare(actuator: Actuator) -> Actuator:
+    """The actuator itself, without what a dry run puts around it."""
+    return actuator.real if isinstance(actuator, DryRun) else actuator
+
+
 class Watched:
     """A source that is watched for replicas: what a rehearsal without an actuator knows of its targets.
 

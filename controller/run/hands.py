@@ -5,7 +5,7 @@ unreadable, or its writes unknown; the others go on.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -91,16 +91,23 @@ class Hands:
         """From now on nothing is sent; from any thread."""
         self._stopped.set()
 
-    def adopt(self, previous: "Hands") -> None:
+    def adopt(self, previous: "Hands", placed: Set[tuple[str, Lever]] = frozenset()) -> None:
         """Carry over what is still known of the targets that there still are. A new actuator may accept what the old
-        one refused."""
+        one refused. Where a target stood is known under it as well if it sends to the same place (`placed`, pools and
+        levers)."""
         self._crew.adopt(previous._crew)  # noqa: SLF001 - one class
         self.outcomes = {t: o for t, o in previous.outcomes.items() if self._of(t)}
         self.unverified = {t: d for t, d in previous.unverified.items() if self._of(t)}
-        self.positions = {t: p for t, p in previous.positions.items() if self._of(t)}
         refused, failing, of = previous._refused, previous._failing, previous._of  # noqa: SLF001
-        self._refused = {t: r for t, r in refused.items() if self._of(t) and self._of(t) is of(t)}
-        self._failing = {t: f for t, f in failing.items() if self._of(t) and self._of(t) is of(t)}
+
+        def same(target: Target) -> bool:
+            return self._of(target) is not None and self._of(target) is of(target)
+
+        self.positions = {
+            t: p for t, p in previous.positions.items() if same(t) or (self._of(t) and (t.pool, t.lever) in placed)
+        }
+        self._refused = {t: r for t, r in refused.items() if same(t)}
+        self._failing = {t: f for t, f in failing.items() if same(t)}
         self._round = previous._round  # noqa: SLF001
 
     def must_verify(self, decisions: Sequence[Decision]) -> None:

@@ -23,11 +23,12 @@ from controller.core.rules import PER_REPLICA, FleetRules
 from controller.core.why import Why
 from controller.run import apart, codec
 from controller.run.carry import carried
-from controller.run.ends import DryRun, raised
+from controller.run.ends import bare, raised
 from controller.run.hands import Hands
 from controller.run.logs import Edges
 from controller.run.originals import Originals
 from controller.run.pins import Pins
+from controller.run.sameplace import same_place
 from controller.run.samepool import same_pool
 
 log = structlog.get_logger("governor.loop")
@@ -177,7 +178,7 @@ class ControlLoop:
         """Release connections and files, but not those that a successor took over; the fleet stays as it is. All are
         closed, also when one of them raises."""
         # What is handed on are the ends themselves: a dry run's wrapper must not close one under its successor.
-        hands = (a.real if isinstance(a, DryRun) else a for a in self.parts.actuators.values())
+        hands = map(bare, self.parts.actuators.values())
         ends: list[Actuator | Source] = [self.parts.source, *hands]
         with ExitStack() as stack:
             for end in {id(e): e for e in ends}.values():
@@ -200,7 +201,16 @@ class ControlLoop:
         self._horizons = {p: h for p, h in previous._horizons.items() if p in pools}  # noqa: SLF001
         self.knows(previous._members)  # noqa: SLF001
         self.state = carried(previous.state, old.policies, parts.policies, parts.rules, pools)
-        self.hands.adopt(previous.hands)
+        # Without configs nothing says where anything is sent, and only the same actuator is the same.
+        levers = {(pool.pool, lever.lever) for pool in parts.rules.pools for lever in pool.levers}
+        placed = {key for key in levers if old.config and parts.config and self.sends_to_the_same(*key, old.config)}
+        self.hands.adopt(previous.hands, placed)
+
+    def sends_to_the_same(self, pool: str, lever: Lever, before: Mapping[str, Any]) -> bool:
+        """Whether what is sent to this lever goes to where it went under the config `before`."""
+        actuator = self.parts.actuators.get(f"{pool}/{lever}")
+        place = getattr(bare(actuator), "place", None) if actuator is not None else None
+        return same_place(pool, lever, before, self.parts.config, place)
 
     def knows(self, members: Iterable[Target]) -> None:
         """Replicas that were seen before this loop began. While nothing is read they are still there, and what was

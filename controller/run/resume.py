@@ -109,8 +109,14 @@ def _take(loop: ControlLoop, found: _Found, head: Plain) -> None:
     known = {name: target for name, target in targets.items() if (target.pool, target.lever) in levers}
     if found.states:
         _take_memory(loop, found, head)
-    loop.hands.positions = {known[name]: value for name, value in found.values.items() if name in known}
-    loop.knows(loop.hands.positions)
+    loop.knows(known[name] for name in found.values if name in known)
+    before = head.get("config") or {}
+    placed = {key for key in levers if loop.sends_to_the_same(*key, before)}
+    loop.hands.positions = {
+        target: value
+        for name, value in found.values.items()
+        if (target := known.get(name)) is not None and (target.pool, target.lever) in placed
+    }
     if {head.get("mode"), loop.parts.mode} <= _REAL:
         loop.hands.must_verify([_decision(plain) for name, plain in found.open.items() if name in known])
 

@@ -379,14 +379,25 @@ class Assuming(Hand):
 def test_a_restart_falls_back_to_the_initial_value() -> None:
     """8 replicas, a webhook without read_url, initial 2: a new process made 3 of them in the name of protection."""
     hand = Assuming({"a": 2.0})
-    old = loop(hand, {"a": 8.0})
+    config = {"pools": {"a": {"levers": {"replicas": {"actuator": {"kind": "webhook", "url": "http://a"}}}}}}
+    old = loop(hand, {"a": 8.0}, config=config)
     old.tick(START)
     assert old.hands.positions == {A: 8.0}
 
-    new = loop(Assuming({"a": 2.0}), {"a": 9.0})
+    new = loop(Assuming({"a": 2.0}), {"a": 9.0}, config=config)
     new.adopt(old)
     result = new.tick(START + 15)
     assert (result.plan.decisions[0].current, result.plan.decisions[0].final) == (8.0, 9.0)
+
+
+def test_another_actuator_of_which_nothing_tells_where_it_sends_is_believed_to_have_what_the_first_was_sent() -> None:
+    old = loop(Assuming({"a": 2.0}), {"a": 8.0})
+    old.tick(START)
+    other = Assuming({"a": 2.0})
+    new = loop(other, {"a": 8.0})
+    new.adopt(old)
+    new.tick(START + 15)
+    assert other.have == {"a": 8.0}
 
 
 def test_without_any_memory_the_initial_value_counts() -> None:

@@ -12,6 +12,7 @@ from controller.core.observation import Observation
 from controller.run.assembly import AssemblyError, RunMode, assemble
 from controller.run.ends import Watched
 from controller.run.loop import ControlLoop
+from controller.run.sameplace import same_place
 from tests.support.spy_file import SpyFile
 
 START = 1_767_225_600.0
@@ -32,7 +33,7 @@ pools:
         max: 9
         policy: {{kind: capacity}}
         pin: {{value: {pin}, until: 2099-01-01T00:00:00Z, reason: a test wants it so}}
-        actuator: {{kind: "tests.support.spy_file:SpyFile", path: {folder}/values.json, initial: 2}}
+        actuator: {{kind: "tests.support.spy_file:SpyFile", path: {folder}/{file}, initial: 2, timeout: {timeout}s}}
 """
 
 
@@ -53,8 +54,11 @@ def spy() -> Iterator[None]:
     SpyFile.dies = False
 
 
-def config(folder: Path, pin: int = 4, mode: str = "auto", engine: str = "vllm") -> GovernorConfig:
-    return loads(CONFIG.format(folder=folder, pin=pin, mode=mode, engine=engine), "governor.yaml")
+def config(
+    folder: Path, pin: int = 4, mode: str = "auto", engine: str = "vllm", file: str = "values.json", timeout: int = 10
+) -> GovernorConfig:
+    text = CONFIG.format(folder=folder, pin=pin, mode=mode, engine=engine, file=file, timeout=timeout)
+    return loads(text, "governor.yaml")
 
 
 def life(made: GovernorConfig, mode: RunMode = RunMode.LIVE, previous: ControlLoop | None = None) -> ControlLoop:
@@ -99,23 +103,86 @@ def test_a_dry_run_verifies_what_a_live_process_left_open(tmp_path: Path) -> Non
     rehearsed.close()
 
 
+def next_life(how: str, first: ControlLoop, made: GovernorConfig, mode: RunMode = RunMode.LIVE) -> ControlLoop:
+    if how == "restart":
+        first.close()
+        return life(made, mode)
+    second = life(made, mode, previous=first)
+    first.close()
+    return second
+
+
+@pytest.mark.parametrize("timeout", [10, 20])
 @pytest.mark.parametrize("how", ["restart", "reload"])
-def test_a_target_that_cannot_tell_falls_back_to_its_initial_value(tmp_path: Path, how: str) -> None:
+def test_a_target_that_cannot_tell_falls_back_to_its_initial_value(tmp_path: Path, how: str, timeout: int) -> None:
     """The file is gone with its volume, 8 replicas run, the config says that all began with 2."""
     first = life(config(tmp_path, pin=8))
     first.tick(START)
     (tmp_path / "values.json").unlink()
-    if how == "restart":
-        first.close()
-        second = life(config(tmp_path, pin=8, mode="protect"))
-    else:
-        second = life(config(tmp_path, pin=8, mode="protect"), previous=first)
-        first.close()
+    second = next_life(how, first, config(tmp_path, pin=8, mode="protect", timeout=timeout))
     result = second.tick(START + 15)
     second.close()
 
     assert result.plan.decisions[0].current == 8.0
     assert not result.plan.decisions[0].send
+
+
+@pytest.mark.parametrize("how", ["restart", "reload"])
+def test_what_was_sent_to_one_place_is_believed_of_another_and_never_sent_there(tmp_path: Path, how: str) -> None:
+    first = life(config(tmp_path, pin=8))
+    first.tick(START)
+    second = next_life(how, first, config(tmp_path, pin=8, file="elsewhere.json"))
+    result = second.tick(START + 15)
+    second.close()
+
+    assert result.plan.decisions[0].current == 2.0
+    assert json.loads((tmp_path / "elsewhere.json").read_text()) == {"chat/replicas": 8}
+
+
+@pytest.mark.parametrize("how", ["restart", "reload"])
+def test_a_dry_run_forgets_at_each_reload_where_a_live_process_left_a_target(tmp_path: Path, how: str) -> None:
+    first = life(config(tmp_path, pin=8))
+    first.tick(START)
+    first.close()
+    (tmp_path / "values.json").unlink()
+    dry = life(config(tmp_path, pin=8), RunMode.DRY_RUN)
+    dry.tick(START + 15)
+    second = next_life(how, dry, config(tmp_path, pin=9), RunMode.DRY_RUN)
+    result = second.tick(START + 30)
+    second.close()
+    assert result.plan.decisions[0].current == 8.0
+
+
+ASKED = {"kind": "webhook", "url": "http://a", "timeout": "5s"}
+
+
+def spelled(at_lever: object, shared: object = None) -> dict[str, object]:
+    levers = {"replicas": {"actuator": at_lever}} if at_lever else {"replicas": {}}
+    return {"actuators": {"edge": shared} if shared else {}, "pools": {"chat": {"levers": levers}}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "place", "same"),
+    [
+        (spelled(ASKED), spelled(ASKED), None, True),
+        (spelled(ASKED), spelled({**ASKED, "url": "http://b"}), ("url",), False),
+        (spelled(ASKED), spelled({**ASKED, "url": "http://b"}), None, False),
+        (spelled(ASKED), spelled({**ASKED, "timeout": "9s"}), ("url",), True),
+        (spelled(ASKED), spelled({**ASKED, "timeout": "9s"}), None, False),
+        (spelled(ASKED), spelled({**ASKED, "kind": "other"}), (), False),
+        (spelled(ASKED), spelled({**ASKED, "new_in_this_version": 1}), None, True),
+        (spelled(ASKED), spelled("edge", ASKED), None, True),
+        (spelled("edge", ASKED), spelled("edge", {**ASKED, "url": "http://b"}), ("url",), False),
+        (spelled(ASKED), spelled(None), ("url",), False),
+        (spelled(None), spelled(None), None, True),
+        (spelled(ASKED), {}, None, False),
+    ],
+)  # fmt: skip
+def test_another_place_is_taken_for_the_same_one_or_a_new_time_out_for_a_move(
+    before: dict[str, object], after: dict[str, object], place: tuple[str, ...] | None, same: bool
+) -> None:
+    assert same_place("chat", Lever.REPLICAS, before, after, place) is same
+    assert same_place("chat", Lever.REPLICAS, after, before, place) is same
 
 
 def test_a_reload_locks_itself_out_of_its_own_ledger(tmp_path: Path) -> None:
