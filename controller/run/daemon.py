@@ -30,6 +30,7 @@ from controller.config import ConfigError, GovernorConfig, Problem, config_hash,
 from controller.config.errors import dotted
 from controller.run import logs, memory
 from controller.run.assembly import RunMode, assemble, own_version
+from controller.run.face import Face
 from controller.run.http import ListenError, Server
 from controller.run.leave import bounded, leave
 from controller.run.ledger import LedgerError
@@ -92,11 +93,11 @@ class Daemon(Generic[C, L]):
         started = time.time()
         self._metrics = Metrics(version=version, mode=mode, started=started)
         self._board = Board(version=version, mode=mode, at=started, monotonic=time.monotonic())
-        self._server = self._listen(settings)
+        self._face = Face(settings.listen, self._listen)
         try:
             self._loop = build(config, None)
         except BaseException:
-            self._server.close()
+            self._face.close()
             raise
         self._between = threading.Lock()  # held by a tick, and by the swap of loops
         self._reloading = threading.Lock()
@@ -115,7 +116,7 @@ class Daemon(Generic[C, L]):
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of the HTTP face."""
-        return self._server.address
+        return self._face.address
 
     def run(self) -> int:
         """Blocks until SIGTERM, SIGINT or `stop`; gives 0. SIGHUP reloads. Handlers are set in the main thread only."""
@@ -129,7 +130,7 @@ class Daemon(Generic[C, L]):
         self._scheduler.add_listener(self._on_skipped, EVENT_JOB_MAX_INSTANCES)
         # Signals wait in the queue until there is a running scheduler to stop.
         self._scheduler.add_listener(self._on_started, EVENT_SCHEDULER_STARTED)
-        self._server.start()
+        self._face.start()
         try:
             self._scheduler.start()
             self._ended.wait()
@@ -137,7 +138,7 @@ class Daemon(Generic[C, L]):
             for number, handler in previous.items():
                 signal.signal(number, handler)
             bounded(self._loop.close, _CLOSING, "loop")
-            bounded(self._server.close, _CLOSING, "http")
+            bounded(self._face.close, _CLOSING, "http")
         self._log.info("stopped")
         return 0
 
@@ -190,30 +191,21 @@ class Daemon(Generic[C, L]):
     def reload(self) -> bool:
         """Loads the config again and swaps loops between two ticks. An unusable config changes nothing."""
         with self._reloading:
-            server: Server | None = None
             try:
                 config = self._load()
                 settings = self._describe(config)
-                if settings.listen != self._server.listen:
-                    server = self._listen(settings)
-                with self._between:
+                with self._face.moving(settings.listen), self._between:
                     if self._stopping.is_set():
                         return False
                     previous, self._loop = self._loop, self._build(config, self._loop)
                     self._adopt_settings(settings)
             except Exception as problem:  # noqa: BLE001 - whatever a plug-in raises, the previous config stays in force
-                if server is not None:
-                    server.close()
                 self._reject(problem)
                 return False
             self._retry.forget()
             self._rejected = ()
             self._metrics.reloaded("done")
             self._log.info("config_reloaded", hash=settings.config_hash)
-            if server is not None:
-                server.start()
-                self._server.close()
-                self._server = server
             try:
                 previous.close()
             except Exception:  # noqa: BLE001 - the new loop is at work; what the old one leaves open is worth a line
@@ -252,11 +244,11 @@ class Daemon(Generic[C, L]):
         elif self._retry.due(time.monotonic()):
             self.reload()
 
-    def _listen(self, settings: Settings) -> Server:
+    def _listen(self, address: str) -> Server:
         def failed(error: str) -> None:
             self._log.warning("page_failed", error=error)
 
-        return Server(settings.listen, self._board, self._metrics, failed)
+        return Server(address, self._board, self._metrics, failed)
 
     # --- signals -------------------------------------------------------------------------------------------------
 

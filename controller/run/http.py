@@ -169,7 +169,6 @@ class Server:
 
     def __init__(self, listen: str, board: Board, metrics: Metrics, on_error: Callable[[str], None]) -> None:
         host, port = parse_listen(listen)
-        self.listen = listen
         try:
             self._listener = _Listener(host, port, _Pages(board, metrics), on_error)
         except OSError as problem:

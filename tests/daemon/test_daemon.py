@@ -248,16 +248,34 @@ def test_a_config_map_update_goes_unseen(tmp_path: Path) -> None:
 
 
 def test_a_listen_address_that_changes_or_is_taken(start: Start, config: Path) -> None:
-    with start(name="here") as daemon:
+    with start(name="here") as daemon, socket.socket() as other:
         port = daemon.wait("started")["port"]
-        write(config, name="there", listen=f"127.0.0.1:{port}")  # taken: by ourselves
-        assert "cannot listen on" in daemon.wait("config_rejected")["problems"][0]
+        other.bind(("127.0.0.2", port))
+        other.listen()
+        write(config, name="there", listen=f"127.0.0.2:{port}")
+        assert "Address already in use" in daemon.wait("config_rejected")["problems"][0]
         assert get(port, "/healthz")[0] == 200
         write(config, name="there", listen="localhost:0")
         daemon.wait("config_reloaded")
         daemon.wait("closed")
         with pytest.raises(urllib.error.URLError, match="refused"):
             get(port, "/healthz")
+
+
+def test_governor_is_in_the_way_of_its_own_new_address(start: Start, config: Path) -> None:
+    """From one host to all of them on the same port: the config, with all else in it, was rejected for ever."""
+    with start(name="here") as daemon:
+        port = daemon.wait("started")["port"]
+        write(config, name="there", listen=f"0.0.0.0:{port}")
+        daemon.wait("config_reloaded")
+        daemon.wait("end", where=lambda line: line["loop"] == "there")
+        assert get(port, "/healthz")[0] == 200
+        with socket.create_connection(("127.0.0.2", port), timeout=10):
+            pass
+        write(config, name="worse", listen=f"localhost:{port}", refuses_to_build=True)
+        assert daemon.wait("config_rejected")["problems"] == ["RuntimeError: this plug-in cannot be built"]
+        with socket.create_connection(("127.0.0.2", port), timeout=10):
+            pass
 
 
 def test_logs_in_a_pipe_cannot_be_parsed(start: Start) -> None:
@@ -280,7 +298,7 @@ def test_a_clock_that_steps_back_makes_the_loop_relive_the_past(
     )
     for now[0] in (3600.0, 3615.2, 15.0, 3614.0, 3615.3, 3630.1):
         daemon._tick()  # noqa: SLF001 - what the scheduler would call, without its clock
-    daemon._server.close()  # noqa: SLF001 - it never ran
+    daemon._face.close()  # noqa: SLF001 - it never ran
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert [line["at"] for line in told if line["event"] == "begin"] == [3600.0, 3615.0, 3630.0]
 
