@@ -15,9 +15,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from controller.core.errors import InputError
 from controller.run.metrics import Metrics
+from controller.run.places import Places
 from controller.run.status import HISTORY, Board, health
 
-_READ_TIMEOUT = 10.0  # seconds a client may dawdle over its request
+_PATIENCE = 10.0  # seconds that a client may dawdle over its request, and again over the answer
 _AT_ONCE = 16  # requests served together; more would take the processor from the loop
 _DEFAULT_LIMIT = 100
 _HEADERS = {
@@ -81,11 +82,13 @@ def _probe(problem: str) -> Answer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = _READ_TIMEOUT
+    timeout = _PATIENCE  # of one read; `places` has an eye on the whole
     server: "_Listener"
     server_version, sys_version = "governor", ""  # no version banner for a stranger
 
     def do_GET(self) -> None:
+        if not self.server.places.asked(self.connection):
+            return
         url = urlsplit(self.path)
         page = self.server.pages.routes.get(url.path)
         if page is None:
@@ -113,6 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, answer: Answer) -> None:
         status, body, content_type = answer
+        self.server.places.answering(self.connection, time.monotonic())
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
@@ -135,7 +139,7 @@ class _Listener(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, pages: _Pages, on_error: Callable[[str], None]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.pages, self.on_error = pages, on_error
-        self._slots = threading.BoundedSemaphore(_AT_ONCE)
+        self.places = Places(_AT_ONCE, _PATIENCE)
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
@@ -146,16 +150,20 @@ class _Listener(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
+        if not self.places.take(request, time.monotonic()):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Between two looks at the socket."""
+        self.places.sweep(time.monotonic())
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._slots.release()
+            self.places.leave(request)
 
     def handle_error(self, *_: Any) -> None:
         problem = sys.exception()

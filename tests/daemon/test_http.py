@@ -3,8 +3,13 @@
 import json
 import re
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPResponse
+from typing import Any
 
 import pytest
 
@@ -13,6 +18,7 @@ from controller.core.why import Why
 from controller.run.http import ListenError, Server, parse_listen
 from controller.run.loop import TickResult
 from controller.run.metrics import Metrics
+from controller.run.places import Places
 from controller.run.status import HISTORY, Board
 from tests.support.build import REPLICAS, decision, readings
 from tests.support.toy_loop import ToyConfig, result
@@ -180,22 +186,98 @@ def test_garbage_on_the_wire(server: Server, problems: list[str]) -> None:
     assert not problems
 
 
-def test_clients_that_dawdle_exhaust_the_threads(server: Server) -> None:
-    """Connections that say nothing are cut at a limit; the next client is served once one of them has gone."""
-    idle = [socket.create_connection(server.address, timeout=10) for _ in range(16)]
-    with socket.create_connection(server.address, timeout=10) as one_more:
-        assert one_more.recv(1) == b"", "the seventeenth is turned away"
-    for connection in idle:
-        connection.shutdown(socket.SHUT_RDWR)
-        connection.close()
-    served = 0
-    for _ in range(200):
+@contextmanager
+def clients(server: Server, number: int, said: bytes) -> Iterator[list[socket.socket]]:
+    """That many connections that have said this, in the order in which they came."""
+    with ExitStack() as stack:
+        made = [stack.enter_context(socket.create_connection(server.address, timeout=10)) for _ in range(number)]
+        for one in made:
+            one.sendall(said)
+        yield made
+
+
+def dripped(connection: socket.socket, seconds: float = 10.0) -> bool:
+    """Whether it was cut while it went on sending a header, byte by byte."""
+    connection.settimeout(0.02)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
         try:
-            served = ask(server, "/healthz")[0].status
-        except OSError:
+            connection.sendall(b"x")
+            if connection.recv(1) == b"":
+                return True
+        except TimeoutError:
             continue
-        break
-    assert served == 200
+        except OSError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.0\r\nX-Slow: yes\r\n"])
+def test_slow_clients_keep_the_probe_out_until_the_controller_is_killed(server: Server, said: bytes) -> None:
+    with clients(server, 16, said) as slow:
+        for _ in range(3):
+            assert ask(server, "/healthz")[0].status == 200
+        assert slow[0].recv(1) == b"", "the one that came first has given its place"
+        slow[-1].sendall(b"GET /healthz HTTP/1.0\r\n\r\n" if not said else b"\r\n")
+        assert slow[-1].recv(4096).startswith(b"HTTP/1.0 200"), "and the last one is still served"
+
+
+def test_a_byte_now_and_then_keeps_a_place_for_ever(
+    board: Board, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.run.http._PATIENCE", 0.3)
+    server = Server("127.0.0.1:0", board, metrics, print)
+    server.start()
+    with closing(server), clients(server, 1, b"GET /healthz HTTP/1.0\r\nX-Slow: ") as (slow,):
+        assert dripped(slow)
+
+
+def test_clients_that_never_take_their_answer_keep_the_probe_out(server: Server) -> None:
+    routes: Any = server._listener.pages.routes  # noqa: SLF001 - a page that no socket's buffer holds
+    routes["/large"] = lambda _query, _accept: (HTTPStatus.OK, b"x" * (1 << 25), "text/plain")
+    with clients(server, 16, b"GET /large HTTP/1.0\r\n\r\n") as greedy:
+        for one in greedy:
+            assert one.recv(1), "it is being answered"
+        assert ask(server, "/healthz")[0].status == 200
+
+
+def test_a_client_is_cut_while_its_answer_is_made(server: Server) -> None:
+    """Then nothing is waited for, and who comes when sixteen answers are being made is turned away."""
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow_page(_query: object, _accept: object) -> tuple[HTTPStatus, bytes, str]:
+        begun.release()
+        go_on.wait()
+        return HTTPStatus.OK, b"made", "text/plain"
+
+    routes: Any = server._listener.pages.routes  # noqa: SLF001
+    routes["/slow"] = slow_page
+    with clients(server, 16, b"GET /slow HTTP/1.0\r\n\r\n") as asking:
+        for _ in asking:
+            assert begun.acquire(timeout=10)
+        with socket.create_connection(server.address, timeout=10) as one_more:
+            assert one_more.recv(1) == b""
+        go_on.set()
+        for one in asking:
+            with one.makefile("rb") as answer:
+                assert answer.read().endswith(b"made")
+
+
+def test_a_place_whose_client_has_gone_is_lost() -> None:
+    places, pairs = Places(2, 10.0), [socket.socketpair() for _ in range(3)]
+    first, second, third = (one for one, _ in pairs)
+    assert places.take(first, 0.0)
+    assert places.take(second, 0.0)
+    assert (places.asked(first), places.asked(second)) == (True, True)
+    assert not places.take(third, 1.0)
+    places.leave(first)
+    assert places.take(third, 1.0)
+    places.sweep(11.0)
+    assert not places.asked(third), "cut a moment before its request was whole"
+    places.leave(third)
+    for pair in pairs:
+        for one in pair:
+            one.close()
 
 
 def test_a_port_in_use_says_so(server: Server, board: Board, metrics: Metrics) -> None:
