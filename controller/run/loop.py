@@ -16,7 +16,7 @@ from controller.core.decide import DecideState, decide
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.members import seen
 from controller.core.meter import Meter
-from controller.core.model import Applied, Decision, Outcome, Plan, Snapshot, Target, TargetState, Tick
+from controller.core.model import Applied, Decision, Lever, Outcome, Plan, Snapshot, Target, TargetState, Tick
 from controller.core.observation import Observation
 from controller.core.ports import Actuator, Estimate, LedgerFull, Policy, Source
 from controller.core.rules import PER_REPLICA, FleetRules

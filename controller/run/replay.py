@@ -15,7 +15,7 @@ import yaml
 from controller.config import ConfigError, GovernorConfig, loads
 from controller.core.decide import DecideState
 from controller.core.model import Plan
-from controller.run.laws import Laws, Known
+from controller.run.laws import Known, Laws
 from controller.run.ledger import LedgerError, Record, read_ledger
 from controller.run.resume import restore
 

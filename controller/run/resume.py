@@ -33,7 +33,7 @@ from controller.core.ports import Policy
 from controller.core.why import Why
 from controller.run import codec
 from controller.run.carry import carried
-from controller.run.laws import Laws, Known
+from controller.run.laws import Known, Laws
 from controller.run.ledger import LedgerError, kinds, ledger_files, records_after
 from controller.run.loop import ControlLoop
 from controller.run.samepool import same_pool
