@@ -31,7 +31,7 @@ def learn(
     if served is None or (known is not None and sent > AWAY):
         return known
     left = max(1.0 - sent, 1.0 - AWAY)
-    offered = served / left / (served / left + 1.0 - served)
+    offered = min(1.0, served / left / (served / left + 1.0 - served))  # which floats may pass by a hair
     if known is None:
         return offered
     tau = TAU_SENDING if sent > 0 else TAU

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.core.fitting import agreeing, learn
@@ -75,6 +75,7 @@ def test_who_does_not_consent_stays_and_is_seen() -> None:
     assert agreeing(pool, Band()) == agreeing(PoolReadings(), Band(tenants=frozenset({"a"}))) == 1.0
 
 
+@example(counts=[0, 0, 20, 0], least=0.0, width=10_000.0, sent=0.25, known=None, gone=0.0)
 @given(
     counts=st.lists(st.integers(0, 1000), min_size=4, max_size=4), least=st.floats(0, 2e4), width=st.floats(0, 2e4),
     sent=st.floats(0, 1), known=st.none() | st.floats(0, 1), gone=st.floats(-60, 1e6),
