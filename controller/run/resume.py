@@ -56,6 +56,7 @@ class _Found:
     open: dict[str, Plain] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
     ticks: int = 0
+    ticks_since: int = 0  # those after the newest states
     _lines: int = 0
     _told: bool = False  # whether the tick has a memo
 
@@ -65,7 +66,7 @@ class _Found:
         if kind == "format":
             self.head = json.loads(text)
         elif kind == "states":
-            self.states, self.states_line = text, self._lines
+            self.states, self.states_line, self.ticks_since = text, self._lines, 0
         elif kind == "memo":
             memo = json.loads(text)["memo"]
             self.open = {one["target"]: one for one in (*memo.get("open", ()), *memo.get("sends", ()))}
@@ -76,7 +77,7 @@ class _Found:
                 self._settle(one["target"], one["outcome"])
         else:  # a tick without a memo had nothing to send, and nothing open any more
             self.open = self.open if self._told else {}
-            self.ticks, self._told = self.ticks + 1, False
+            self.ticks, self.ticks_since, self._told = self.ticks + 1, self.ticks_since + 1, False
 
     def _settle(self, target: str, outcome: str) -> None:
         if outcome != Outcome.UNKNOWN and (sent := self.open.pop(target, None)) and outcome == Outcome.DONE:
@@ -169,7 +170,7 @@ def _take_memory(loop: ControlLoop, found: _Found, head: Plain) -> None:
     except codec.FOREIGN as error:
         log.warning("memory_of_another_version", version=head.get("version"), error=f"{type(error).__name__}: {error}")
         return
-    if laws is not None:
+    if laws is not None and found.ticks_since:
         state, learned = _rolled(found, laws, state, learned)
     parts.pins.inherit(pins)
     pools = {pool for pool in parts.estimators if same_pool(pool, before, parts.config)}
