@@ -72,8 +72,11 @@ _TELLING: dict[Why, tuple[str, ...]] = {
 
 
 def clock(at: float, *, date: bool = False) -> str:
-    """Unix seconds as UTC time of day, with the day when asked."""
-    moment = datetime.fromtimestamp(at, UTC)
+    """Unix seconds as UTC time of day, with the day when asked. What an old ledger has may be no day at all."""
+    try:
+        moment = datetime.fromtimestamp(at, UTC)
+    except (ValueError, OverflowError, OSError):  # by the size of the number, and by platform
+        return "beyond the calendar"
     return moment.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
 
 

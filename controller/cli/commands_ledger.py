@@ -24,6 +24,8 @@ from controller.rehearse.lines import write_line
 from controller.run.ledger import LedgerError, Record, read_ledger
 from controller.run.replay import replay as replay_ledger
 
+_MOST = 1_000_000_000  # ticks; a second each they are thirty years
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this room."""
@@ -46,7 +48,7 @@ def explain(
             "--at", metavar="TIME", help="The tick at or before this time: 2026-01-01T12:00:00Z or 10m (ago)."
         ),
     ] = None,
-    last: Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="The newest ticks.")] = 1,
+    last: Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, max=_MOST, help="The newest ticks.")] = 1,
     changes: Annotated[bool, typer.Option("--changes", help="Only decisions that change something.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Each decision's chain of steps as a table.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per decision.")] = False,

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 
 from controller.config.errors import BadValue
-from controller.config.units import duration
+from controller.config.units import duration, unix
 from controller.core.errors import InputError
 
 
@@ -26,7 +26,10 @@ def parse_time(text: str, option: str, now: float) -> float:
         raise InputError(
             f"{option}: {text!r} is not a time; write 2026-01-01T12:30:00Z, unix seconds, 2h (ago) or now"
         ) from error
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    try:
+        return unix(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except BadValue as error:
+        raise InputError(f"{option}: {text!r} is beyond the calendar; {error.mend}") from error
 
 
 def parse_duration(text: str, option: str) -> float:

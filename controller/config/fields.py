@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
 
 from controller.config.errors import BadValue
 from controller.config.regex import check_regex
-from controller.config.units import RATE_PATTERN, Duration, Ratio, Within, Written, rate, ratio
+from controller.config.units import RATE_PATTERN, Duration, Ratio, Within, Written, rate, ratio, unix
 from controller.core.params import Unit
 from controller.core.ports import Matcher
 from controller.core.rules import Rate
@@ -162,6 +162,7 @@ def _moment(value: object) -> datetime:
         raise BadValue(f"{value!r} is not a moment", mend)
     if moment.tzinfo is None:
         raise BadValue(f"{value} has no time zone", mend)
+    unix(moment)  # refuses what could not be printed
     return moment
 
 

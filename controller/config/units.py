@@ -7,6 +7,7 @@ gives the same float.
 import math
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
@@ -78,6 +79,18 @@ def format_duration(seconds: float) -> str:
         rest -= whole * _SECONDS[unit]
         text += f"{whole}{unit}" if whole else ""
     return text + (_plain(rest) + "s" if rest else "")
+
+
+def unix(moment: datetime) -> float:
+    """Unix seconds of a moment with a time zone. Raises BadValue where UTC has no such day: whoever prints it would
+    fail on the year 10000 or 0."""
+    try:
+        seconds = moment.timestamp()
+        datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError) as error:  # by the size of the number, and by platform
+        mend = "write for example 2026-12-24T18:00:00Z"
+        raise BadValue(f"{moment.isoformat()} is beyond the calendar", mend) from error
+    return seconds
 
 
 def ratio(value: object) -> float:

@@ -9,7 +9,6 @@ over one of the config while it lasts: it is the later word, given by somebody w
 
 import fcntl
 import json
-import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from controller.config.errors import BadValue
+from controller.config.levers import NO_LIMIT
+from controller.config.units import unix
 from controller.core.errors import InputError
 from controller.core.model import Pin, Target
 from controller.run import codec
@@ -155,8 +157,10 @@ def _write(path: Path, entries: Mapping[Target, Entry]) -> None:
 
 def _entry(plain: Mapping[str, Any]) -> Entry:
     value, reason = plain["value"], plain["reason"]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"the value {value!r} is not a number")
+    if not abs(value) <= NO_LIMIT:  # a whole number of JSON may be larger than floats are
+        raise ValueError("the value is larger than any value can be")
     if not isinstance(reason, str):
         raise ValueError("the reason is not text")
     return Entry(Pin(float(value), _seconds(plain["until"]), reason), _seconds(plain["since"]))
@@ -170,7 +174,10 @@ def _seconds(text: str) -> float:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text} has no time zone")
-    return moment.timestamp()
+    try:
+        return unix(moment)
+    except BadValue as error:
+        raise ValueError(error.mistake) from error
 
 
 def _refuse(word: str) -> float:

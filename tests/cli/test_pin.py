@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,7 @@ def test_what_cannot_be_pinned_is_refused_with_its_mend(config: Path, words: str
         (("--reason", "x", "--until", "2020-01-01"), "is in the past (2020-01-01 00:00:00 UTC)"),
         (("--reason", "x", "--until", "2h"), "is in the past"),
         (("--reason", "x", "--until", "soon"), "is not a time"),
+        (("--reason", "x", "--until", "9999-12-31T23:59:59-23:59"), "--until: '9999-12-31T23:59:59-23:59' is beyond"),
         (("--reason", "x", "--for", "0s"), "--for: 0s is no time at all"),
     ],
 )
@@ -321,6 +323,27 @@ def test_a_weight_cannot_be_pinned_at_nothing_at_all(config: Path, recorded: Pat
     done = run(config, "pin", "chat/weight/pod-1", "0", "--for", "1h", "--reason", "x")
 
     assert "0 is outside min 0.05 and max 1" in str(done.exception)
+
+
+def test_a_ledger_with_a_moment_beyond_the_calendar_can_still_be_explained(config: Path) -> None:
+    """`check` lets none through any more; what was recorded before stays recorded."""
+    loop = assemble(load(config), mode=RunMode.DRY_RUN, source=Seen())
+    owner = Target("chat", Lever.REPLICAS)
+    loop.parts = replace(loop.parts, pins=pins.Pins({owner: Pin(3.0, 253_402_387_139.0, "for ever")}))
+    loop.tick(time.time())
+    loop.close()
+    told = CliRunner().invoke(app, ["explain", str(config.parent / "ledger"), "--target", "chat/replicas"])
+
+    assert told.exit_code == 0, told.exception
+    assert "until beyond the calendar UTC: for ever" in told.stdout
+
+
+def test_as_many_ticks_as_no_ledger_has_are_no_crash() -> None:
+    done = governor("explain", "nowhere", "--last", "1" + "0" * 20)
+
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "--last" in done.stderr
 
 
 def test_explain_tells_one_lever_with_its_members_and_who_pinned_what(recorded: Path) -> None:

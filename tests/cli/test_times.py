@@ -33,6 +33,15 @@ def test_what_is_no_time_is_refused_with_the_option(text: str) -> None:
         parse_time(text, "--from", NOW)
 
 
+@pytest.mark.parametrize(
+    "text", ["9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59.999999", "0001-01-01T00:00:00+23:59"]
+)
+def test_a_moment_that_no_calendar_has_in_utc_is_refused_and_crashes_nothing_later(text: str) -> None:
+    """It is a time where it is written; whoever prints it in UTC would crash on the year 10000."""
+    with pytest.raises(InputError, match=r"^--until: .* is beyond the calendar; write"):
+        parse_time(text, "--until", NOW)
+
+
 @pytest.mark.parametrize("text", ["15", "0s", "soon"])
 def test_a_step_needs_a_unit_and_a_length(text: str) -> None:
     with pytest.raises(InputError, match=r"^--step: "):

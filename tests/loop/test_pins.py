@@ -113,6 +113,10 @@ BROKEN = [
     b'{"version": 1, "pins": {"chat/replicas": {"value": true, "until": "2099-01-01T00:00:00+00:00", "reason": "x"}}}',
     b'{"version": 1, "pins": {"chat/replicas": {"value": 5, "until": "tomorrow", "reason": "x", "since": "then"}}}',
     b'{"version": 1, "pins": {"chat/replicas": {"value": 5, "until": "2099-01-01T00:00:00", "reason": "x"}}}',
+    (b'{"version": 1, "pins": {"chat/replicas": {"value": 5, "until": "9999-12-31T23:59:59-23:59", "reason": "x",'
+     b' "since": "2026-01-01T00:00:00+00:00"}}}'),
+    (b'{"version": 1, "pins": {"chat/replicas": {"value": 1' + b"0" * 400 + b', "until": "2099-01-01T00:00:00Z",'
+     b' "reason": "x", "since": "2026-01-01T00:00:00Z"}}}'),
     b'{"version": 1, "pins": {"chat": {}}}', b'{"version": 1, "pins": {"chat/dial": {}}}', b" " * (2 << 20),
 ]  # fmt: skip
 
