@@ -22,7 +22,7 @@ from benchmarks.control.run import do
 from benchmarks.control.task import Outcome, Task
 from controller.core.errors import InputError
 from controller.run import logs, memory
-from controller.simulate.interrupts import noted
+from controller.simulate.interrupts import noted, withheld
 from controller.simulate.run import Cancelled, Watch
 
 _TURN = 0.5  # seconds between two looks
@@ -92,12 +92,8 @@ def _workers(cores: int, folder: Path) -> Iterator[Submit]:
     pool = ProcessPoolExecutor(cores, context, initializer=_begin, initargs=(folder, stop))
 
     def submit(task: Task) -> "Future[Outcome | None]":
-        # A process that is started meanwhile inherits that: Ctrl-C goes to all, and the first one tells the others.
-        usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
+        with withheld(signal.SIGINT):  # a process may be started meanwhile; SIGTERM is how a pool ends its own
             return pool.submit(_work, task)
-        finally:
-            signal.signal(signal.SIGINT, usual)
 
     try:
         yield submit

@@ -1,33 +1,24 @@
 """All runs of a study on the cores there are. What comes out does not depend on how many they are, nor on their order.
 
 With one core everything happens in this process. With more, workers are started anew (spawn), load the study from its
-text, and tell of their progress through a queue. Searches wait for what they must reach.
+text, and tell of their progress on the way. Searches wait for what they must reach.
 """
 
 import logging
 import math
-import multiprocessing
-import os
-import queue
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing.queues import Queue
-from multiprocessing.synchronize import Event
 
-from controller.core.errors import InputError
 from controller.run import logs, memory
 from controller.simulate.interrupts import noted
 from controller.simulate.jobs import GOVERNOR, ORACLE, SEARCHES, STATIC, Task, contenders, do
 from controller.simulate.load import Origin, Study
-from controller.simulate.run import Cancelled, Frame, Run, Watch
+from controller.simulate.run import Frame, Run, Watch
 from controller.simulate.search import Mark
+from controller.simulate.workers import crew
 
 _PACE = 0.2  # seconds between two frames of a run
 _SPARING = 10.0  # times as long as the last frame took, at least, until the next
@@ -109,49 +100,17 @@ def _here(study: Study, tasks: Sequence[Task], followers: Followers, progress: P
         left[:0] = followers(task, do(study, task, watch))
 
 
-def _there(study: Study, tasks: Sequence[Task], followers: Followers, progress: Progress, workers: int) -> None:
-    context = multiprocessing.get_context("spawn")
-    frames: Queue[Frame] = context.Queue()
-    stop = context.Event()
-    begin = partial(_begin, study.origin, frames if progress.frames else None, stop)
-    with noted() as interrupted, _executor(workers, begin, stop) as pool:
-        running: dict[Future[Run | None], Task] = {pool.submit(_work, task): task for task in tasks}
-        while running and not interrupted():
-            ended, _ = wait(running, timeout=_TURN, return_when=FIRST_COMPLETED)
-            _drain(frames, progress)
-            for future in ended:
-                task = running.pop(future)
-                try:
-                    run = future.result()
-                except BrokenProcessPool as error:
-                    raise InputError(
-                        "a worker died, most likely of too little memory; use --cores 1, or a shorter scenario"
-                    ) from error
+def _there(study: Study, tasks: Sequence[Task], followers: Followers, progress: Progress, count: int) -> None:
+    begin = partial(_begin, study.origin, shown=progress.frames)
+    with noted() as interrupted, crew(count, begin, progress.frame) as workers:
+        for task in tasks:
+            workers.submit(task)
+        while workers.busy and not interrupted():
+            for task, run in workers.answers(_TURN):
                 for follower in followers(task, run):
-                    running[pool.submit(_work, follower)] = follower
-        _drain(frames, progress)
-    frames.close()
+                    workers.submit(follower)
     if number := interrupted():
         signal.raise_signal(number)  # to the usual handler, now that nobody waits
-
-
-@contextmanager
-def _executor(workers: int, begin: Callable[[], None], stop: Event) -> Iterator[ProcessPoolExecutor]:
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=begin)
-    try:
-        yield pool
-    finally:
-        stop.set()  # whoever still runs leaves at its next tick
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _drain(frames: "Queue[Frame]", progress: Progress) -> None:
-    while True:
-        try:
-            frame = frames.get_nowait()
-        except queue.Empty:
-            return
-        progress.frame(frame)
 
 
 def _pace() -> Callable[[], bool]:
@@ -174,37 +133,15 @@ def _pace() -> Callable[[], bool]:
 # --- in the worker ---------------------------------------------------------------------------------------------------
 
 
-class _Worker:
-    """What a worker process has."""
-
-    origin: Origin
-    frames: "Queue[Frame] | None"
-    stop: Event
-    study: Study | None = None
-
-
-def _begin(origin: Origin, frames: "Queue[Frame] | None", stop: Event) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the first process tells the others
+def _begin(origin: Origin, *, shown: bool) -> Callable[[Task, Callable[[Frame], None]], Run | None]:
     logs.configure(logging.WARNING)
     memory.settle()
-    _Worker.origin, _Worker.frames, _Worker.stop = origin, frames, stop
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    loaded: list[Study] = []
 
+    def work(task: Task, tell: Callable[[Frame], None]) -> Run | None:
+        if not loaded:  # not at the start, so that what goes wrong is told by the task
+            loaded.append(origin.load())
+        watch = Watch(tell, _pace()) if shown and task.contender == GOVERNOR else Watch()
+        return do(loaded[0], task, watch)
 
-def _end_with_parent() -> None:
-    """A worker that waits for its next task is not told when its parent was killed."""
-    if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _work(task: Task) -> Run | None:
-    # Loaded here and not at the start, so that what goes wrong is told by the task.
-    study = _Worker.study = _Worker.study or _Worker.origin.load()
-    frames = _Worker.frames
-    shown = frames is not None and task.contender == GOVERNOR
-    watch = Watch(frames.put if frames is not None and shown else None, _pace(), _Worker.stop.is_set)
-    try:
-        return do(study, task, watch)
-    except Cancelled:
-        return None
+    return work

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.cli import COMMAND, environment, governor, on_terminal
 from tests.support.scenarios import SMALL, changed, written
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +147,68 @@ def test_it_ends_when_told_to_and_leaves_no_worker_behind(tmp_path: Path, number
         assert process.returncode == code
         assert process.stderr is not None
         assert process.stderr.read() == ""
+    assert gone(process.pid)
+
+
+def ended(process: subprocess.Popen[str], within: float) -> tuple[int, str]:
+    """How a command ended that was told to, and what it said; one that does not is killed with its workers."""
+    try:
+        _, said = process.communicate(timeout=within)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # else the test waits for it, too
+        raise
+    return process.returncode, said
+
+
+def workers(parent: int) -> list[int]:
+    """The worker processes of a command that import what they will need, or have done so."""
+    listed = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
+    own = [one for one in listed if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]  # no fork on its way
+    return [int(one) for one in own if b"_multiarray_umath" in Path(f"/proc/{one}/maps").read_bytes()]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_while_workers_still_import_is_no_traceback_of_each(tmp_path: Path, number: int, code: int) -> None:
+    """A terminal sends it to all processes, and `timeout` does so with SIGTERM; the workers were said to have died of
+    too little memory."""
+    with subprocess.Popen(
+        [*COMMAND, "simulate", str(written(tmp_path, changed(SMALL, "duration", "20h"))), "--cores", "2"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True,
+    ) as process:  # fmt: skip
+        until(lambda: bool(workers(process.pid)), 60.0)
+        os.killpg(process.pid, number)
+        assert ended(process, 30.0) == (code, "")
+    assert gone(process.pid)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_worker_that_does_not_look_up_is_not_waited_for(tmp_path: Path, number: int, code: int) -> None:
+    said = tmp_path / "asked"
+    stuck = {"kind": "tests.support.stuck:Stuck", "said": str(said)}
+    file = written(tmp_path, changed(SMALL, "against", {"static": False, "oracle": False, "peers": {"stuck": stuck}}))
+    with subprocess.Popen(
+        [*COMMAND, "simulate", str(file), "--cores", "2", "--seeds", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True,
+    ) as process:  # fmt: skip
+        until(said.exists, 60.0)
+        process.send_signal(number)
+        assert ended(process, 30.0) == (code, "")
+    assert gone(process.pid)
+
+
+def test_a_worker_that_was_killed_is_told_as_such(tmp_path: Path) -> None:
+    said = tmp_path / "asked"
+    stuck = {"kind": "tests.support.stuck:Stuck", "said": str(said)}
+    file = written(tmp_path, changed(SMALL, "against", {"static": False, "oracle": False, "peers": {"stuck": stuck}}))
+    with subprocess.Popen(
+        [*COMMAND, "simulate", str(file), "--cores", "2", "--seeds", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True,
+    ) as process:  # fmt: skip
+        until(said.exists, 60.0)
+        os.kill(workers(process.pid)[0], signal.SIGKILL)
+        code, told = ended(process, 30.0)
+    assert code == 2
+    assert "a worker was killed, most likely for want of memory; use --cores 1, or a shorter scenario" in told
     assert gone(process.pid)
 
 

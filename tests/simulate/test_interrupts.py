@@ -1,12 +1,14 @@
 """A command that is told to end while it holds a lock of its workers must not wait for them for ever."""
 
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from controller.simulate.interrupts import noted
+from controller.simulate.interrupts import noted, withheld
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
@@ -51,3 +53,26 @@ def test_another_thread_has_no_signals_to_note() -> None:
     thread.start()
     thread.join()
     assert seen == [0]
+
+
+@BOTH
+def test_ctrl_c_while_a_worker_is_started_is_lost(number: signal.Signals) -> None:
+    with noted() as came:
+        with withheld():
+            signal.raise_signal(number)
+            assert came() == 0
+        assert came() == number
+
+
+def test_a_worker_that_is_started_first_is_ended_by_the_ctrl_c_of_the_terminal() -> None:
+    """Starting the first also starts the tracker of resources, which lets the signals in again when it is there."""
+    code = (
+        "import multiprocessing, signal, subprocess, sys\n"
+        "from controller.simulate.interrupts import withheld\n"
+        "with withheld():\n"
+        "    multiprocessing.get_context('spawn').Event()\n"
+        "    held = signal.pthread_sigmask(signal.SIG_BLOCK, ())\n"
+        "print(sorted(int(one) for one in held))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(sorted([int(signal.SIGINT), int(signal.SIGTERM)]))
