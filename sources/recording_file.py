@@ -12,7 +12,6 @@ import gzip
 import json
 import math
 import os
-import re
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -28,7 +27,6 @@ from sources.frames import Frame, Layout, Values, labels
 
 FORMAT = "governor-recording"
 VERSION = 1
-_TIME = re.compile(rb'^\{"t": ?([0-9.eE+-]+)')
 
 
 class RecordingError(InputError):
@@ -145,16 +143,9 @@ class Recording:
         self.header = self._header(first[1])
 
     def times(self) -> tuple[float, ...]:
-        """The times of all frames, unix seconds, without decoding the frames."""
-        found: list[float] = []
-        for number, line in self._body():
-            at = _time(line)
-            if at is None or (found and at <= found[-1]):
-                if self._damaged:
-                    break
-                raise self._broken(number, "no time" if at is None else "time does not move forward")
-            found.append(at)
-        return tuple(found)
+        """The times of all frames, unix seconds. Raises RecordingError at the damage, if there is some: whoever asks
+        for them is told before the work and not at the end of it."""
+        return tuple(frame.at for frame in self.frames())
 
     def frames(self, layout: Layout | None = None) -> Generator[Frame, None, None]:
         """All frames, in order, sharing one layout. Raises RecordingError at the damage, if there is some."""
@@ -165,25 +156,30 @@ class Recording:
         for line_number, line in self._body():
             try:
                 row = orjson.loads(line)
+                if not isinstance(row, dict) or "t" not in row:
+                    raise ValueError("no time")
                 for name, pairs in row.get("new", ()):
                     numbers.append(layout.number((name, labels(pairs.items()))))
                 grown = np.full(len(layout), np.nan)
                 grown[: len(values)] = values
                 values = grown
-                where, what = row.get("set", ((), ()))
-                if len(where) != len(what) or min(where, default=0) < 0 or min(row.get("gone", ()), default=0) < 0:
+                (where, what), gone = row.get("set", ((), ())), row.get("gone", ())
+                if len(where) != len(what) or min(where, default=0) < 0 or min(gone, default=0) < 0:
                     raise ValueError("numbers and values do not match")
-                values[[numbers[n] for n in row.get("gone", ())]] = np.nan
+                if (highest := max(max(where, default=-1), max(gone, default=-1))) >= len(numbers):
+                    raise ValueError(f"series {highest} was never declared")
+                values[[numbers[n] for n in gone]] = np.nan
                 values[[numbers[n] for n in where]] = what
                 if np.isinf(values).any():
                     raise ValueError("a value is infinite")
-                if not row["t"] > at:
+                if not at < row["t"] < math.inf:
                     raise ValueError("time does not move forward")
                 at = float(row["t"])
             except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
                 if self._damaged:
                     return
-                raise self._broken(line_number, str(error)) from error
+                why = str(error) if isinstance(error, ValueError) else "it is no frame"  # others speak of Python
+                raise self._broken(line_number, why) from error
             yield Frame(at, layout, values)
 
     def _body(self) -> Iterator[tuple[int, bytes]]:
@@ -211,7 +207,7 @@ class Recording:
             return RecordingError(f"{self.path}: damaged in its first line ({why}); record or import it again")
         return RecordingError(
             f"{self.path}: damaged in line {line} ({why}), after {max(0, line - 2)} good frames; record or import it "
-            "again, or set `damaged: true` in a `source: {kind: recording}` to read up to the damage"
+            "again, or write `source: {kind: recording, path: FILE, damaged: true}` in the config to read up to there"
         )
 
     def _header(self, line: bytes) -> Header:
@@ -240,16 +236,6 @@ class Recording:
         if not (isinstance(interval, int | float) and 0 < interval < math.inf):
             raise RecordingError(f"{self.path}: its interval {interval!r} is not a number of seconds above 0")
         return header
-
-
-def _time(line: bytes) -> float | None:
-    """The finite time at which a line begins; None for a line that has none."""
-    match = _TIME.match(line)
-    try:
-        at = float(match[1]) if match is not None else math.nan
-    except ValueError:
-        return None
-    return at if math.isfinite(at) else None
 
 
 def _plain(value: float) -> float | int:

@@ -21,7 +21,7 @@ from controller.core.errors import InputError
 from controller.core.model import Plan, Snapshot
 from controller.rehearse.lines import summary_json, tick_json, write_line
 from controller.rehearse.report import Origin, write_report
-from controller.rehearse.run import OnTick, open_recording, rehearse
+from controller.rehearse.run import OnTick, open_recording, recording_of, rehearse
 from controller.rehearse.summary import summarise
 from controller.rehearse.table import show
 from controller.run import logs, memory
@@ -38,7 +38,10 @@ def dry_run(  # noqa: PLR0913, PLR0917 - one argument for each option
     recording: Annotated[
         Path | None,
         typer.Option(
-            "--recording", "-r", metavar="FILE", help="A file made by `governor record` or `governor import`."
+            "--recording",
+            "-r",
+            metavar="FILE",
+            help="A file made by `governor record` or `governor import`. Default: the one that is the config's source.",
         ),
     ] = None,
     prometheus: Annotated[
@@ -84,8 +87,13 @@ def dry_run(  # noqa: PLR0913, PLR0917 - one argument for each option
 ) -> None:
     """Shows, tick by tick, what Governor would have done on recorded metrics, and why. Moves nothing."""
     settings = load(config)
-    if (recording is None) == (prometheus is None):
-        raise InputError("dry-run: needs a past to run on: give either --recording FILE or --prometheus URL")
+    if recording is not None and prometheus is not None:
+        raise InputError("dry-run: --recording and --prometheus are two pasts; give only one")
+    if recording is None and prometheus is None and (recording := recording_of(settings)) is None:
+        raise InputError(
+            "dry-run: needs a past to run on: give --recording FILE or --prometheus URL, or a config whose source is a "
+            "recording"
+        )
     width = parse_duration(step, "--step") if step is not None else None
     if report is not None:
         to_file(report, "--report", config, recording)

@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from controller import registry
 from controller.config import GovernorConfig, pool_needs
 from controller.core.errors import InputError
 from controller.core.interval import Interval
@@ -14,7 +13,7 @@ from controller.core.model import PoolReadings
 from controller.core.needs import facts_for
 from controller.core.reading import Reading, State
 from controller.core.signals import Signal
-from controller.rehearse.run import TimedSource, tick_times
+from controller.rehearse.run import TimedSource, open_for, tick_times
 
 _SIGNALS = (
     Signal.TTFT, Signal.ITL, Signal.TPOT, Signal.FINISHED_RATE, Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE,
@@ -33,8 +32,7 @@ def read_intervals(
     if needs is None:
         raise InputError(f"--pool {pool}: the config has no such pool; it has {', '.join(config.pools)}")
     wanted = dataclasses.replace(needs, facts=needs.facts | READ)
-    kind = registry.source("recording")
-    source: TimedSource = kind(kind.Config(path=str(path)), (wanted,), between)
+    source = open_for((wanted,), path, config, between)
     try:
         return list(_read(source, pool, config.pools[pool].window))
     finally:

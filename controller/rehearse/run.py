@@ -11,13 +11,14 @@ from controller import registry
 from controller.config import GovernorConfig, pool_needs
 from controller.core.errors import InputError
 from controller.core.model import Plan, Snapshot
-from controller.core.ports import Source
+from controller.core.ports import PoolNeeds, Source
 from controller.explain import clock
 from controller.rehearse.trace import Trace
 from controller.run.assembly import RunMode, assemble
 
 OnTick = Callable[[int, int, Snapshot, Plan], None]  # tick, ticks, what was seen, what was decided
 _DAY, _YEAR_10000 = 86_400.0, 253_402_300_800.0
+_KIND = "recording"
 _MOST = 2_000_000  # ticks; more is a mistaken step or a recording with a clock gone wrong
 
 
@@ -38,9 +39,22 @@ def open_recording(
 ) -> TimedSource:
     """What the recording holds `between` two times (unix seconds), as a source for this config. Errors are those of the
     `recording` source."""
-    kind = registry.source("recording")
-    source: TimedSource = kind(kind.Config(path=str(path)), pool_needs(config), between)
+    return open_for(pool_needs(config), path, config, between)
+
+
+def open_for(
+    needs: Sequence[PoolNeeds], path: Path, config: GovernorConfig, between: tuple[float, float]
+) -> TimedSource:
+    """The same for needs of one's own. A config whose source is a recording says whether a damaged one is read."""
+    kind = registry.source(_KIND)
+    damaged = config.source.kind == _KIND and config.source.settings.damaged
+    source: TimedSource = kind(kind.Config(path=str(path), damaged=damaged), needs, between)
     return source
+
+
+def recording_of(config: GovernorConfig) -> Path | None:
+    """The recording that the config itself names as its source, if it does."""
+    return Path(config.source.settings.path) if config.source.kind == _KIND else None
 
 
 def rehearse(

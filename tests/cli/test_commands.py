@@ -45,8 +45,8 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("dry-run", "-c", DEMO), "either --recording FILE or --prometheus URL"),
-        (("dry-run", "-c", DEMO, "-r", RECORDING, "--prometheus", "http://x"), "either --recording FILE or"),
+        (("dry-run", "-c", DEMO), "give --recording FILE or --prometheus URL, or a config whose source"),
+        (("dry-run", "-c", DEMO, "-r", RECORDING, "--prometheus", "http://x"), "give only one"),
         (("dry-run", "-c", "/nowhere.yaml", "-r", RECORDING), "/nowhere.yaml: cannot be read"),
         (("dry-run", "-c", DEMO, "-r", "/nowhere.gz"), "/nowhere.gz: cannot be read"),
         (("dry-run", "-c", DEMO, "-r", RECORDING, "--step", "15"), "--step: 15 has no unit|--step: '15' has no unit"),
@@ -115,6 +115,29 @@ def test_a_truncated_recording_is_told_and_not_rehearsed(tmp_path: Path) -> None
     torn = tmp_path / "torn.jsonl.gz"
     torn.write_bytes(RECORDING.read_bytes()[:-5_000])
     assert "torn.jsonl.gz: damaged" in refused(governor("dry-run", "-c", DEMO, "-r", torn))
+
+
+def test_a_recording_with_a_line_that_cannot_be_is_no_verdict_with_a_footnote(tmp_path: Path) -> None:
+    odd = tmp_path / "odd.jsonl"
+    lines = gzip.decompress(RECORDING.read_bytes()).decode().splitlines()
+    at = json.loads(lines[59])["t"]
+    odd.write_text("\n".join([*lines[:59], json.dumps({"t": at, "set": [[9999], [1]]}), *lines[60:], ""]))
+    said = refused(governor("dry-run", "-c", DEMO, "-r", odd))
+    assert "odd.jsonl: damaged in line 60 (series 9999 was never declared), after 58 good frames" in said
+
+
+def test_the_mend_that_is_told_for_a_damaged_recording_works_as_it_is_told(tmp_path: Path) -> None:
+    torn, config = tmp_path / "torn.jsonl.gz", tmp_path / "governor.yaml"
+    torn.write_bytes(RECORDING.read_bytes()[:-5_000])
+    source = f"source: {{kind: recording, path: {torn}, damaged: true}}"
+    config.write_text(re.sub(r"(?m)^source: .*$", source, DEMO.read_text()))
+    said = refused(governor("dry-run", "-c", DEMO, "-r", torn))
+    assert "or write `source: {kind: recording, path: FILE, damaged: true}` in the config" in said
+
+    for words in ((), ("-r", torn)):
+        done = governor("dry-run", "-c", config, *words)
+        assert done.returncode == 0, done.stderr
+        assert "ticks" in done.stdout
 
 
 def test_a_recording_of_another_fleet_is_not_a_quiet_success(tmp_path: Path) -> None:

@@ -138,7 +138,18 @@ def test_a_damaged_line_is_named(good: Path, break_it: Callable[[list[str]], lis
     good.write_bytes(gzip.compress("\n".join((*break_it(lines), "")).encode()))
     with pytest.raises(RecordingError, match=r"r\.jsonl\.gz: damaged in line 6 .*after 4 good frames"):
         list(Recording(good).frames())
+    with pytest.raises(RecordingError, match=r"r\.jsonl\.gz: damaged in line 6 .*after 4 good frames"):
+        Recording(good).times()  # what is asked first: nobody begins a rehearsal that ends in the middle
     assert len(list(Recording(good, damaged=True).frames())) == 4
+    assert len(Recording(good, damaged=True).times()) == 4
+
+
+def test_a_series_that_was_never_declared_is_told_without_python(good: Path) -> None:
+    lines = gzip.decompress(good.read_bytes()).decode().splitlines()
+    lines[5] = '{"t": 75, "set": [[99], [1]]}'
+    good.write_bytes(gzip.compress("\n".join((*lines, "")).encode()))
+    with pytest.raises(RecordingError, match=r"damaged in line 6 \(series 99 was never declared\)"):
+        Recording(good).times()
 
 
 def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
