@@ -10,6 +10,7 @@ from typing import Any
 
 from controller.core.model import Target
 from controller.core.params import Unit, param
+from controller.core.rules import PoolRules
 from controller.core.sizes import Band
 from simulator.doubts import doubts
 from simulator.engines import engine_spec, profile
@@ -198,11 +199,11 @@ class Scenario:
         """Sentences on what is allowed, but works nowhere."""
         return doubts(self.fleet, self.traffic)
 
-    def misfits(self, pool: str, targets: Sequence[Target], band: Band) -> Iterator[str]:
+    def misfits(self, rules: PoolRules, targets: Sequence[Target], band: Band) -> Iterator[str]:
         """Sentences on what a controller would move at the gateway of a pool, and that has not or takes for something
         else; `band` are the prompts of its downgrade."""
-        spec = self.fleet.pools[pool]
-        return iter(()) if spec.behind else misfits(spec.gateway.knobs, spec.gateway.strategy, targets, band)
+        spec = self.fleet.pools[rules.pool]
+        return iter(()) if spec.behind else misfits(spec.gateway.knobs, spec.gateway.strategy, targets, band, rules)
 
     def _streams(self) -> Sequence[Stream]:
         return [stream for streams in self.traffic.values() for stream in streams]

@@ -84,4 +84,4 @@ def misfits(scenario: Scenario, config: GovernorConfig) -> Iterator[str]:
     for rules in terms.fleet_rules(config).pools:
         levers = [one for one in rules.levers if one.mode is not Mode.OFF and one.lever is not Lever.REPLICAS]
         targets = [Target(rules.pool, one.lever, member) for one in levers for member in one.members]
-        yield from scenario.misfits(rules.pool, targets, bands[rules.pool])
+        yield from scenario.misfits(rules, targets, bands[rules.pool])

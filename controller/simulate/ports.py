@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from controller.core.model import Target
 from controller.core.ports import Actuator
+from controller.core.rules import PoolRules
 from controller.core.sizes import Band
 
 
@@ -157,7 +158,7 @@ class Scenario(Protocol):
     def warnings(self) -> Iterable[str]:
         """Sentences on what is allowed, but works nowhere, as `place: what; mend`."""
 
-    def misfits(self, pool: str, targets: Sequence[Target], band: Band) -> Iterable[str]:
+    def misfits(self, rules: PoolRules, targets: Sequence[Target], band: Band) -> Iterable[str]:
         """The same on what would be moved at the gateway of a pool, and that has not or takes for something else, as
         `target: what; mend`; `band` are the prompts of a downgrade."""
 

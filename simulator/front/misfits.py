@@ -1,21 +1,24 @@
 """What a controller would move at a gateway, and the gateway has not or takes for something else.
 
 A set-point without its knob cannot be read at any tick; one that is cut off from what it works on is moved in vain;
-and a downgrade whose two ends do not mean the same prompts counts on relief that does not come. None of it stops a run.
+and a downgrade whose two ends do not mean the same prompts, or the same people, counts on relief that does not come, or
+sends who never consented. None of it stops a run.
 """
 
 from collections.abc import Iterator, Sequence
 
 from controller.core.model import Lever, Target
+from controller.core.rules import PoolRules
 from controller.core.setpoints import OWN
 from controller.core.sizes import Band
+from routing.downgrade import EVERYBODY
 from routing.knobs import Downgrade, Knobs
 from simulator.front.knobs import CONCURRENCY, Setting
 
 
-def misfits(knobs: Knobs, strategy: str, targets: Sequence[Target], band: Band) -> Iterator[str]:
+def misfits(knobs: Knobs, strategy: str, targets: Sequence[Target], band: Band, pool: PoolRules) -> Iterator[str]:
     """A sentence on each of `targets` that is moved in vain, as `target: what; mend`. `strategy` is the gateway's;
-    `band` the prompts that the controller takes a downgrade for."""
+    `band` the prompts that the controller takes a downgrade for; `pool` says who consents to it."""
     setting = Setting(knobs, strategy)
     limits = knobs.concurrency
     capped = any(one is not None for one in (limits.limit, limits.per_slot, limits.per_replica, limits.kv))
@@ -32,9 +35,12 @@ def misfits(knobs: Knobs, strategy: str, targets: Sequence[Target], band: Band) 
                 "anyone to turn away; write knobs.concurrency, as per_slot: 1, or move concurrency too"
             )
         if target.lever is Lever.DOWNGRADE:
-            for rule in knobs.downgrade:
-                if rule.pool == target.member and (said := _other(rule, band)):
+            rules = [rule for rule in knobs.downgrade if rule.pool == target.member]
+            for rule in rules:
+                if said := _other(rule, band):
                     yield f"{target}: {said}"
+            if said := _others(rules, pool):
+                yield f"{target}: {said}"
 
 
 def _other(rule: Downgrade, band: Band) -> str:
@@ -47,6 +53,33 @@ def _other(rule: Downgrade, band: Band) -> str:
         f"the lever counts on {ours}, and the gateway's rule sends {own}; write the same in the lever's prompt and in "
         "shortest_prompt and longest_prompt of knobs.downgrade"
     )
+
+
+def _others(rules: Sequence[Downgrade], pool: PoolRules) -> str:
+    """In words, how those whom the rules for one receiver send differ from those who consent; "" where they are the
+    same. Where the controller knows no tenants, or no classes, it counts on all of them."""
+    ours, own = [], []
+    for kind, known, agreed, named in (
+        ("tenants", pool.tenants, pool.consenting_tenants, frozenset[str]().union(*(one.tenants for one in rules))),
+        ("classes", pool.classes, pool.consenting_classes, frozenset[str]().union(*(one.classes for one in rules))),
+    ):
+        counted = agreed if known else frozenset((EVERYBODY,))
+        same = counted == named if EVERYBODY not in named else not known or agreed == known.keys()
+        if not same:
+            ours.append(_people(counted, kind))
+            own.append(_people(named, kind))
+    if not ours:
+        return ""
+    return (
+        f"the lever counts on {' and '.join(ours)}, and the gateway's rule sends {' and '.join(own)}; write the same "
+        "in consents of the config and in tenants and classes of knobs.downgrade"
+    )
+
+
+def _people(names: frozenset[str], kind: str) -> str:
+    if EVERYBODY in names:
+        return f"all {kind}"
+    return f"{', '.join(sorted(names))} of the {kind}" if names else f"no {kind}"
 
 
 def _words(least: float, most: float | None) -> str:

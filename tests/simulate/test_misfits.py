@@ -27,10 +27,10 @@ def gated(*setpoints: str, **knobs: Any) -> dict[str, Any]:
     )
 
 
-def sending(prompt: dict[str, int] | None, rule: dict[str, int]) -> dict[str, Any]:
+def sending(prompt: dict[str, int] | None, rule: dict[str, Any]) -> dict[str, Any]:
     """A downgrade of these prompts, with this rule of the gateway."""
     small = SMALL["fleet"]["pools"]["chat"]
-    one = {"pool": "small", "classes": ["last"], **rule}
+    one = {"pool": "small", "classes": ["last"], "tenants": ["*"], **rule}
     data = changed(SMALL, "fleet.pools.chat.gateway", {"strategy": "least-loaded", "knobs": {"downgrade": [one]}})
     data = changed(data, "fleet.pools.small", small)
     data = changed(data, "governor.pools.small", {"engine": "vllm", "selector": {"model_name": "small"}})
@@ -85,6 +85,37 @@ def test_a_downgrade_whose_two_ends_agree_is_no_doubt(
     tmp_path: Path, prompt: dict[str, int] | None, rule: dict[str, int]
 ) -> None:
     assert told(tmp_path, sending(prompt, rule)) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (
+            {"classes": ["*"]},
+            "the lever counts on last of the classes, and the gateway's rule sends all classes; write",
+        ),
+        ({"classes": ["first"]}, "the lever counts on last of the classes, and the gateway's rule sends first of the"),
+        ({"tenants": ["ann"]}, "the lever counts on all tenants, and the gateway's rule sends ann of the tenants; "),
+        (
+            {"tenants": []},
+            "the lever counts on all tenants, and the gateway's rule sends no tenants; write the same in",
+        ),
+    ],
+)
+def test_whoever_does_not_consent_is_answered_by_the_smaller_model_and_nobody_says_so(
+    tmp_path: Path, rule: dict[str, Any], said: str
+) -> None:
+    (one,) = told(tmp_path, sending(None, rule))
+    assert one.startswith(f"chat/downgrade/small: {said}")
+
+
+def test_several_rules_for_one_pool_are_one_consent(tmp_path: Path) -> None:
+    data = sending(None, {})
+    classes = {"first": {"consents": True}, "last": {"rank": 1, "consents": True}}
+    data = changed(data, "governor.pools.chat.classes", classes)
+    rule = {"pool": "small", "tenants": ["*"]}
+    rules = [{**rule, "classes": ["last"]}, {**rule, "classes": ["first"]}]
+    assert told(tmp_path, changed(data, "fleet.pools.chat.gateway.knobs.downgrade", rules)) == []
 
 
 @pytest.mark.parametrize(("mode", "strategy", "many"), [("auto", "least-loaded", 1), ("off", "least-loaded", 0)])
