@@ -17,13 +17,14 @@ FAILED = 1
 
 
 def out() -> Console:
-    """Standard output; colours on a terminal only, never with NO_COLOR."""
-    return Console(highlight=False, markup=False)
+    """Standard output; colours on a terminal only, never with NO_COLOR. What is printed is text: no markup, and `:x:` in a
+    name is no picture."""
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def err() -> Console:
     """Standard error."""
-    return Console(stderr=True, highlight=False, markup=False)
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def say(text: str) -> None:

@@ -97,6 +97,16 @@ def test_check_names_every_mistake_at_once(tmp_path: Path) -> None:
     assert re.search(r"bad\.yaml:\d+: pools\.tiny-llama\.levers\.replicas\.max: ", said)
 
 
+def test_a_name_between_colons_is_no_picture(tmp_path: Path) -> None:
+    """Who reads `no ledger at /tmp/a❌b` looks for a file that is not there."""
+    absent = tmp_path / "a:x:b:100:"
+    assert f"{absent}" in refused(governor("explain", absent))
+    copy = tmp_path / "demo:x:.yaml"
+    copy.write_text(DEMO.read_text())
+    assert "demo:x:.yaml: good" in governor("check", copy).stdout
+    assert "demo:x:.yaml: good" in on_terminal("check", copy)
+
+
 def test_check_looks_at_all_files_even_when_one_is_wrong(tmp_path: Path) -> None:
     done = governor("check", tmp_path / "absent.yaml", DEMO)
     assert done.returncode == 2
