@@ -54,6 +54,8 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per decision.")] = False,
 ) -> None:
     """Explains recorded decisions: what each policy asked, what each guard made of it, and what came of it."""
+    if pool is not None and target is not None and target.partition("/")[0] != pool:
+        raise InputError(f"--pool {pool}: --target {target} is not of this pool; leave one of them out")
     damage: list[LedgerError] = []
     records = _chosen(read_ledger(ledger, damage), at, last)
     if not records:
@@ -83,8 +85,8 @@ def explain(
             for line in lines:
                 out().print(line, soft_wrap=True)
     _told(damage)
-    if not shown and pool is not None and not changes:
-        known = sorted({one.target.pool for record in records for one in record.plan.decisions})
+    known = sorted({one.target.pool for record in records for one in record.plan.decisions})
+    if not shown and pool is not None and pool not in known and not changes:
         raise InputError(f"--pool {pool}: no such pool in these records; there are {', '.join(known) or 'none'}")
     if not shown and target is not None and not changes:
         levers = sorted(

@@ -17,8 +17,8 @@ FAILED = 1
 
 
 def out() -> Console:
-    """Standard output; colours on a terminal only, never with NO_COLOR. What is printed is text: no markup, and `:x:` in a
-    name is no picture."""
+    """Standard output; colours on a terminal only, never with NO_COLOR. What is printed is text: no markup, and `:x:`
+    in a name is no picture."""
     return Console(highlight=False, markup=False, emoji=False)
 
 

@@ -260,6 +260,11 @@ def test_explain_as_a_table_shows_who_asked_and_the_evidence(ledger: Path) -> No
     ("words", "message"),
     [
         (("--pool", "nobody"), "no such pool in these records; there are tiny-llama"),
+        (
+            ("-p", "tiny-llama", "-t", "big/replicas"),
+            "--pool tiny-llama: --target big/replicas is not of this pool; ",
+        ),
+        (("-p", "tiny-llama", "-t", "tiny-llama/x"), "--target tiny-llama/x: no such target in these records; "),
         (("--at", "2020-01-01"), "the ledger begins later"),
         (("--at", "soon"), "is not a time"),
     ],
