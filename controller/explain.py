@@ -46,6 +46,7 @@ _SUBJECT: dict[Why, str] = {
     Why.MODE_PROTECT: "the lever's mode (protect)",
 }
 
+_BOUNDS = (Why.MIN_BOUND, Why.MAX_BOUND)
 FEW = 3  # members of a lever that are told one by one
 _SHOWN = 4  # numbers in a sentence
 _USUAL = ("need", "serving", "demand", "forecast", "offered")
@@ -173,16 +174,19 @@ def explain(
             continue
         lines.append(sentence(decision, plan.at, date=date))
         if pins and (held := pins.get(decision.target)) is not None:
-            lines.append(f"    {pin_words(held)}")
+            lines.append(f"    {pin_words(held, decision)}")
         one = outcomes.get(decision.target)
         if one is not None:
             lines.append(f"    {outcome_words(one)}")
     return lines
 
 
-def pin_words(pin: Pin) -> str:
-    """`pinned at 4 until 2026-01-01 02:00:00 UTC: launch day`."""
-    return f"pinned at {number(pin.value)} until {clock(pin.until, date=True)} UTC: {pin.reason}"
+def pin_words(pin: Pin, decision: Decision) -> str:
+    """`pinned at 4 until 2026-01-01 02:00:00 UTC: launch day`, and which bound holds where it is beyond one."""
+    text = f"pinned at {number(pin.value)} until {clock(pin.until, date=True)} UTC: {pin.reason}"
+    if decision.why in _BOUNDS and decision.final != pin.value:
+        text += f" ({_SUBJECT[decision.why]} holds it at {number(decision.final)})"
+    return text
 
 
 def _kind(decision: Decision) -> tuple[str, Lever, Why, str]:

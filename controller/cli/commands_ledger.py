@@ -156,7 +156,7 @@ def _print_tables(record: Record, decisions: list[Decision]) -> None:
             numbers = ", ".join(f"{name} {value:g}" for name, value in one.evidence.items())
             console.print(Text(f"  evidence: {numbers}"), soft_wrap=True)
         if one.target in pins:
-            console.print(Text(f"  {pin_words(pins[one.target])}"), soft_wrap=True)
+            console.print(Text(f"  {pin_words(pins[one.target], one)}"), soft_wrap=True)
         if one.target in applied:
             console.print(Text(f"  {outcome_words(applied[one.target])}"), soft_wrap=True)
 

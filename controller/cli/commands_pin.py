@@ -5,6 +5,7 @@ of it over HTTP: its interface stays read-only, and whoever may write the file m
 """
 
 import math
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -16,33 +17,31 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from controller.cli.running import CONFIG, load_config
 from controller.cli.terminal import out, say, warn
 from controller.cli.times import parse_duration, parse_time
-from controller.config import GovernorConfig, LeverConfig, load, terms
+from controller.config import GovernorConfig, LeverConfig, terms
+from controller.config.errors import BadValue
 from controller.config.lever_checks import on_quantum
 from controller.config.pin_checks import together
 from controller.config.report import nearest
 from controller.config.setpoint_checks import limits_of
+from controller.config.units import ratio
 from controller.core.errors import InputError
 from controller.core.group import most_out
 from controller.core.model import Decision, Lever, Mode, Pin, PoolReadings, Target
 from controller.core.relief import OUT
 from controller.core.rules import PER_REPLICA
 from controller.core.setpoints import OWN
+from controller.core.why import Why
 from controller.core.words import number
 from controller.explain import clock
 from controller.rehearse.lines import write_line
 from controller.run import pins
 from controller.run.ledger import LedgerError, Record, ledger_files, read_ledger
 
-_USUAL = Path("/etc/governor/governor.yaml")  # where the manifests put it
-_Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", "-c", metavar="FILE", envvar="GOVERNOR_CONFIG",
-        help=f"The config of the running Governor; without it {_USUAL}.",
-    ),
-]  # fmt: skip
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(%)?", re.ASCII)  # Python takes 1_2 for 12
+_LONGEST = 500  # characters of a reason
 _Target = Annotated[str, typer.Argument(metavar="TARGET", help="POOL/LEVER, or POOL/LEVER/MEMBER.")]
 
 
@@ -61,15 +60,13 @@ def pin(
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Until when: 2026-12-24T18:00:00Z.")
     ] = None,
-    config: _Config = None,
+    config: CONFIG = None,
 ) -> None:
     """Holds a value, whatever its policy wants, until the time is over. Hard bounds hold for it too, and the lever's
     mode says whether it is sent. The running Governor takes it at its next tick; it wins over a pin of the config."""
-    settings, now = _load(config), time.time()
+    settings, now = load_config(config), time.time()
     chosen, lever = _target(settings, target)
-    wanted = Pin(_value(chosen, lever, value), _end(lasting, until, now), reason.strip())
-    if not wanted.reason:
-        raise InputError('--reason: is missing; write why, for example --reason "launch day"')
+    wanted = Pin(_value(chosen, lever, value), _end(lasting, until, now), _reason(reason))
     newest = _newest(Path(settings.ledger.path)) if chosen.lever in PER_REPLICA else None
     _member(chosen, lever, newest)
     with pins.edit(_file(settings)) as entries:
@@ -90,9 +87,9 @@ def pin(
     say("the running Governor takes it at its next tick")
 
 
-def unpin(target: _Target, config: _Config = None) -> None:
+def unpin(target: _Target, config: CONFIG = None) -> None:
     """Ends a pin. The value stays where it is until its policy moves it, within the guards."""
-    settings = _load(config)
+    settings = load_config(config)
     wanted = _parse(target)
     with pins.edit(_file(settings)) as entries:
         gone = entries.pop(wanted, None)
@@ -105,18 +102,18 @@ def unpin(target: _Target, config: _Config = None) -> None:
 
 
 def pins_(
-    config: _Config = None,
+    config: CONFIG = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per pin.")] = False,
 ) -> None:
     """Lists the pins of the file and of the config, with what they are worth now."""
-    settings, now = _load(config), time.time()
+    settings, now = load_config(config), time.time()
     by_hand, fixed = pins.read(_file(settings)), terms.pins(settings)
     newest = _newest(Path(settings.ledger.path)) if by_hand or fixed else None
     rows: list[tuple[Target, Pin, str, str]] = []
     for target, entry in by_hand.items():
         rows.append((target, entry.pin, "command", _state(settings, target, entry.pin, now, newest)))
     for target, one in fixed.items():
-        over = target in by_hand and by_hand[target].pin.until > now
+        over = target in by_hand and by_hand[target].pin.until > now and one.until > now
         rows.append((target, one, "config", "overruled" if over else _state(settings, target, one, now, newest)))
     rows.sort(key=lambda row: (row[0], row[2]))
     if as_json:
@@ -158,6 +155,10 @@ def _state(config: GovernorConfig, target: Target, one: Pin, now: float, newest:
         return f"no such {lever.by} is seen"
     if lever.mode in (Mode.OFF, Mode.OBSERVE):
         return "not sent"
+    limits = limits_of(target.lever, lever, target.member)
+    bound = min(max(one.value, limits.min), limits.max)
+    if bound != one.value:  # of the config as it is now; the newest plan may have been made by the one before
+        return f"held at {number(bound)}: {Why.MAX_BOUND if bound < one.value else Why.MIN_BOUND}"
     made = _decided(newest, target, one)
     if made is not None and made.final != one.value:
         return f"held at {number(made.final)}: {made.why}"
@@ -172,12 +173,6 @@ def _decided(newest: Record | None, target: Target, one: Pin) -> Decision | None
     if (owner.pin.value, owner.pin.reason) != (one.value, one.reason):
         return None
     return next((made for made in newest.plan.decisions if made.target == target), None)
-
-
-def _load(config: Path | None) -> GovernorConfig:
-    if config is None and not _USUAL.exists():
-        raise InputError("--config: is missing; name the config of the running Governor, or set GOVERNOR_CONFIG")
-    return load(config if config is not None else _USUAL)
 
 
 def _file(config: GovernorConfig) -> Path:
@@ -309,10 +304,13 @@ def _value(target: Target, lever: LeverConfig, text: str) -> float:
     limits = limits_of(target.lever, lever, target.member)
     own = target.lever is Lever.ADMISSION and target.member in OWN
     low, high = number(limits.min), number(limits.max)
+    plain = _NUMBER.fullmatch(text)
+    if plain is None or (plain[1] and limits.max > 1):
+        raise InputError(f"VALUE: {text!r} is not a number; write for example {low}")
     try:
-        value = float(text)
-    except ValueError as error:
-        raise InputError(f"VALUE: {text!r} is not a number; write for example {low}") from error
+        value = ratio(text) if plain[1] else float(text)
+    except BadValue as error:
+        raise InputError(f"VALUE: {error.mistake}; {error.mend}") from error
     if own and not limits.min <= value <= limits.max:
         raise InputError(f"{target}: {text} is outside {low} and {high}; write a value between them")
     if not limits.min <= value <= limits.max:
@@ -328,6 +326,18 @@ def _value(target: Target, lever: LeverConfig, text: str) -> float:
             f"write {' or '.join(f'{one:g}' for one in near)}"
         )
     return value
+
+
+def _reason(text: str) -> str:
+    """One line, as everybody shows it who shows pins."""
+    line = text.strip()
+    if not line:
+        raise InputError('--reason: is missing; write why, for example --reason "launch day"')
+    if not line.isprintable():
+        raise InputError("--reason: has a line break or a control character; write one line of text")
+    if len(line) > _LONGEST:
+        raise InputError(f"--reason: has {len(line):,} characters; write at most {_LONGEST}")
+    return line
 
 
 def _end(lasting: str | None, until: str | None, now: float) -> float:

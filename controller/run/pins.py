@@ -103,12 +103,26 @@ def read(path: Path) -> dict[Target, Entry]:
     if len(data) > _LARGEST:
         raise PinError(f"{path}: is too large for a file of pins; {mend}")
     try:
-        plain = json.loads(data, parse_constant=_refuse)
+        plain = _mapping(json.loads(data.decode("utf-8-sig"), parse_constant=_refuse))
         if plain["version"] != VERSION:
             raise PinError(f"{path}: is of version {plain['version']!r}, which this Governor does not know; {mend}")
-        return {codec.target_of(text): _entry(one) for text, one in plain["pins"].items()}
-    except (*codec.FOREIGN, RecursionError) as error:  # also what JSON cannot be: JSONDecodeError is a ValueError
-        raise PinError(f"{path}: is no file of pins ({type(error).__name__}: {error}); {mend}") from error
+        return dict(_entry(*one) for one in _mapping(plain["pins"], "pins: ").items())
+    except (ValueError, KeyError, RecursionError) as error:
+        raise PinError(f"{path}: is no file of pins ({_words(error)}); {mend}") from error
+
+
+def _words(error: Exception) -> str:
+    """What is wrong, without a word of Python: people edit this file."""
+    match error:
+        case json.JSONDecodeError():
+            return f"no JSON: {error.msg}, line {error.lineno}"
+        case UnicodeDecodeError():
+            return "no UTF-8 text"
+        case KeyError():
+            return f"{error.args[0]!r} is missing"
+        case RecursionError():
+            return "no JSON: nested too deep"
+    return str(error)
 
 
 @contextmanager
@@ -155,29 +169,50 @@ def _write(path: Path, entries: Mapping[Target, Entry]) -> None:
         raise
 
 
-def _entry(plain: Mapping[str, Any]) -> Entry:
+def _mapping(plain: object, place: str = "") -> Mapping[str, Any]:
+    if not isinstance(plain, dict):
+        raise ValueError(f"{place}no mapping")
+    return plain
+
+
+def _entry(text: str, found: object) -> tuple[Target, Entry]:
+    """A target and its pin. Raises ValueError, which names the target."""
+    try:
+        target = codec.target_of(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no target") from error
+    plain = _mapping(found, f"{text}: ")
+    for key in ("value", "reason", "until", "since"):
+        if key not in plain:
+            raise ValueError(f"{text}: {key!r} is missing")
     value, reason = plain["value"], plain["reason"]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"the value {value!r} is not a number")
+        raise ValueError(f"{text}: the value {value!r} is not a number")
     if not abs(value) <= NO_LIMIT:  # a whole number of JSON may be larger than floats are
-        raise ValueError("the value is larger than any value can be")
+        raise ValueError(f"{text}: the value is larger than any value can be")
     if not isinstance(reason, str):
-        raise ValueError("the reason is not text")
-    return Entry(Pin(float(value), _seconds(plain["until"]), reason), _seconds(plain["since"]))
+        raise ValueError(f"{text}: the reason is not text")
+    until, since = (_seconds(plain[key], text) for key in ("until", "since"))
+    return target, Entry(Pin(float(value), until, reason), since)
 
 
 def _moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat()
 
 
-def _seconds(text: str) -> float:
-    moment = datetime.fromisoformat(text)
+def _seconds(written: object, place: str) -> float:
+    try:
+        moment = datetime.fromisoformat(written) if isinstance(written, str) else None
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise ValueError(f"{place}: {written!r} is no moment")
     if moment.tzinfo is None:
-        raise ValueError(f"{text} has no time zone")
+        raise ValueError(f"{place}: {written} has no time zone")
     try:
         return unix(moment)
     except BadValue as error:
-        raise ValueError(error.mistake) from error
+        raise ValueError(f"{place}: {error.mistake}") from error
 
 
 def _refuse(word: str) -> float:

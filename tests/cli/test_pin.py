@@ -96,7 +96,10 @@ def test_a_member_with_a_slash_is_a_member(config: Path) -> None:
         ("chat/tenant_cap/acne 4", "has no member 'acne'; did you mean acme?"),
         ("chat/weight 0.5", "says no replica; write chat/weight/REPLICA"),
         ("chat/replicas 40", "40 is outside min 1 and max 9"),
-        ("chat/replicas nan", "nan is outside"),
+        ("chat/replicas nan", "'nan' is not a number"),
+        ("chat/replicas 1_2", "'1_2' is not a number; write for example 1"),
+        ("chat/replicas 50%", "'50%' is not a number; write for example 1"),
+        ("chat/weight/pod-0 120%", "120% is outside min 0.05 and max 1"),
         ("chat/replicas four", "'four' is not a number"),
         ("chat/replicas 2.5", "2.5 is not a multiple of the quantum 1; write 2 or 3"),
         ("chat/weight/pod-0 0.555", "0.555 is not a multiple of the quantum 0.01; write 0.55 or 0.56"),
@@ -111,6 +114,9 @@ def test_what_cannot_be_pinned_is_refused_with_its_mend(config: Path, words: str
     [
         (("--for", "2h"), "--reason: is missing"),
         (("--for", "2h", "--reason", "  "), "--reason: is missing"),
+        (("--for", "2h", "--reason", "launch\nchat/replicas 9 until"), "--reason: has a line break or a control "),
+        (("--for", "2h", "--reason", "\x1b[31mred"), "--reason: has a line break or a control "),
+        (("--for", "2h", "--reason", "x" * 501), "--reason: has 501 characters; write at most 500"),
         (("--reason", "x"), "give either --for 2h or --until"),
         (("--reason", "x", "--for", "2h", "--until", "2098-01-01"), "give either"),
         (("--reason", "x", "--until", "2020-01-01"), "is in the past (2020-01-01 00:00:00 UTC)"),
@@ -170,6 +176,35 @@ def test_a_person_can_pin_all_that_a_set_point_can_be(gated: Path, words: str) -
     member, value = words.split()
     done = run(gated, "pin", f"chat/admission/{member}", value, "--for", "2h", "--reason", "r")
     assert done.exit_code == 0, done.exception
+
+
+def test_a_share_is_pinned_as_the_config_writes_shares(config: Path) -> None:
+    done = run(config, "pin", "chat/weight/pod-0", "50%", "--for", "1h", "--reason", "half")
+    assert done.exit_code == 0, done.exception
+    assert pins.read(pins.file_of(config.parent / "ledger"))[Target("chat", Lever.WEIGHT, "pod-0")].pin.value == 0.5
+
+
+def put(config: Path, value: float, until: float) -> None:
+    """A pin as it is left from before: set when it was right."""
+    with pins.edit(pins.file_of(config.parent / "ledger")) as entries:
+        entries[Target("chat", Lever.REPLICAS)] = pins.Entry(Pin(value, until, "before"), time.time())
+
+
+def test_a_pin_from_before_the_bounds_were_lowered_is_not_said_to_be_in_force(config: Path) -> None:
+    put(config, 12.0, time.time() + 3600)
+    assert "(command, held at 9: max_bound): before" in run(config, "pins").stdout
+    tick(config)
+    assert "(command, held at 9: max_bound): before" in run(config, "pins").stdout
+    told = CliRunner().invoke(app, ["explain", str(config.parent / "ledger"), "--target", "chat/replicas"]).stdout
+    assert "the configured maximum held it at 9" in told
+    assert "pinned at 12 until" in told
+    assert "before (the configured maximum holds it at 9)" in told
+
+
+def test_a_pin_of_the_config_that_has_ended_is_not_one_that_comes_back(config: Path) -> None:
+    config.write_text(config.read_text().replace("2099-01-01", "2020-01-01"))
+    put(config, 5.0, time.time() + 3600)
+    assert "chat/replicas 3 until 2020-01-01 00:00:00 (config, ended): from the config" in run(config, "pins").stdout
 
 
 def test_what_is_not_pinned_cannot_be_unpinned(config: Path) -> None:

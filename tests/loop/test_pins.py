@@ -153,10 +153,40 @@ def test_a_file_that_was_broken_from_the_start_pins_nothing_and_is_told(tmp_path
     loop.close()
 
     assert result.snapshot.targets[CHAT].pin is None
-    assert "is no file of pins (JSONDecodeError" in result.pin_problems[0]
+    assert "is no file of pins (no JSON: Expecting value, line 1)" in result.pin_problems[0]
     with pytest.raises(pins.PinError, match="mend it, or move it away"), pins.edit(path):
         pytest.fail("a broken file must not be overwritten")
     assert path.read_text() == "not json"
+
+
+def _file(**changes: object) -> bytes:
+    entry = {"value": 5, "until": "2099-01-01T00:00:00Z", "reason": "x", "since": "2026-01-01T00:00:00Z", **changes}
+    return json.dumps({"version": 1, "pins": {"chat/replicas": entry}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{", "no JSON: Expecting property name enclosed in double quotes, line 1"),
+        (b"\xff\xfe", "no UTF-8 text"),
+        (b"[]", "no mapping"),
+        (b"{}", "'version' is missing"),
+        (b'{"version": 1, "pins": []}', "pins: no mapping"),
+        (b'{"version": 1, "pins": {"chat/dial": {}}}', "'chat/dial' is no target"),
+        (b'{"version": 1, "pins": {"chat/replicas": {"value": 5}}}', "chat/replicas: 'reason' is missing"),
+        (b'{"version": 1, "pins": {"chat/replicas": 5}}', "chat/replicas: no mapping"),
+        (_file(value="5"), "chat/replicas: the value '5' is not a number"),
+        (_file(until=5), "chat/replicas: 5 is no moment"),
+        (_file(until="then"), "chat/replicas: 'then' is no moment"),
+        (_file(until="9999-12-31T23:59:59-23:59"), "chat/replicas: 9999-12-31T23:59:59-23:59 is beyond the calendar"),
+    ],
+)
+def test_a_file_that_somebody_edited_is_told_in_the_words_of_python(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "pins.json"
+    path.write_bytes(content)
+    with pytest.raises(pins.PinError) as caught:
+        pins.read(path)
+    assert str(caught.value) == f"{path}: is no file of pins ({said}); mend it, or move it away and pin anew"
 
 
 @pytest.mark.parametrize("content", [b"{", None])
