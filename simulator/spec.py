@@ -4,6 +4,7 @@ Plain frozen data, written by a person in a scenario file. Times are seconds; ti
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -149,6 +150,19 @@ def _made(place: str, strategy: str, parameters: Mapping[str, Value]) -> None:
         raise ValueError(f"{place}{below}{error}") from error
 
 
+# Labels of a target that are no pool's to choose, and what to write in their place.
+OWN_LABELS = {
+    "job": "remove it; the job is the pool's name",
+    "instance": "remove it; each replica has its own",
+    "pod": "remove it; each replica has its own",
+    "namespace": "write namespace of the pool",
+    "zone": "write zones of the pool",
+    "version": "write version of the pool",
+    "role": "write role of the pool",
+    "model_name": "write model_name of the pool",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSpec:
     """Replicas of one model on one kind of hardware, and their gateway."""
@@ -172,6 +186,13 @@ class PoolSpec:
     canary: float | None = param("share of the traffic that its version should get", None, unit=Unit.RATIO, ge=0, le=1)
     gpus: int = param("GPUs of one replica", 1, ge=1)
     quota: int | None = param("replicas that find a node at most; none = no limit", None, ge=0, le=10_000)
+
+    def __post_init__(self) -> None:
+        for name in self.labels:
+            if name in OWN_LABELS:
+                raise ValueError(f"labels.{name}: is set by the twin itself; {OWN_LABELS[name]}")
+            if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", str(name)):  # a file may have a number there
+                raise ValueError(f"labels.{name}: is no label; use letters, digits and _")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

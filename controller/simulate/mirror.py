@@ -31,6 +31,7 @@ SPREAD = 0.75  # coefficient of variation of prompts and answers, as of answers 
 EVEN = 0.3  # the same of the gaps between arrivals: how many came is known, and Poisson's law would draw it again
 TAIL = 60.0  # seconds after the last sample, in which the last requests end
 _SHORTEST = 60.0
+_OF_THE_TWIN = frozenset({"job", "instance", "pod", "zone", "version", "role"})  # labels that it sets by itself
 _LEAST = 1e-3  # requests/s; less is nobody
 
 
@@ -145,8 +146,14 @@ def _labels(pool: str, own: PoolConfig) -> dict[str, Any]:
                 f"pools.{pool}.selector.{matcher.label}: the twin cannot have labels by a pattern; for the closed loop "
                 "write one plain value"
             )
-        if matcher.op == "=":
-            known[matcher.label] = matcher.value
+        if matcher.op != "=" or (matcher.label, matcher.value) == ("job", pool):
+            continue  # the job of a twin's pool is its name
+        if matcher.label in _OF_THE_TWIN:
+            raise InputError(
+                f"pools.{pool}.selector.{matcher.label}: the twin sets this label itself; for the closed loop select "
+                "by others, as model_name and namespace"
+            )
+        known[matcher.label] = matcher.value
     found: dict[str, Any] = {name: known.pop(name) for name in ("model_name", "namespace") if name in known}
     return {**found, "labels": known} if known else found
 

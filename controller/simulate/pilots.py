@@ -101,10 +101,11 @@ class Governor:
                 continue
             self._blind[pool] = ticks + 1
             if ticks + 1 >= _PATIENCE and self._world.replicas().get(pool, (0, 0, 0))[1]:
+                asked = ", ".join(f'{m.label}{m.op}"{m.value}"' for m in self._config.pools[pool].matchers())
                 raise InputError(
-                    f"governor: pool {pool}: not one replica was seen in {_PATIENCE} ticks; its selector "
-                    f"{dict(self._config.pools[pool].selector)} or its replica label matches no series of the fleet, "
-                    "which are labelled namespace, pod and model_name as the scenario says"
+                    f"governor: pool {pool}: not one replica was seen in {_PATIENCE} ticks; its selector {{{asked}}} "
+                    "or its replica label matches no series of the fleet, which are labelled namespace, pod and "
+                    "model_name as the scenario says"
                 )
 
 

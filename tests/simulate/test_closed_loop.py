@@ -103,6 +103,8 @@ def test_a_twin_whose_labels_its_controller_does_not_select() -> None:
     assert (pool["model_name"], pool["labels"]) == ("llama", {"cluster": "east"})
     with pytest.raises(InputError, match="cannot have labels by a pattern"):
         mirror.scenario(config(CONFIG.replace("model_name: llama", 'model_name: {regex: "ll.*"}')), [image(steady(3))])
+    with pytest.raises(InputError, match=r"pools.chat.selector.job: the twin sets this label itself; for the closed"):
+        mirror.scenario(config(CONFIG.replace("model_name: llama", "model_name: llama, job: vllm")), [image(steady(3))])
 
 
 def test_the_strictest_target_of_each_kind_makes_an_answer_good() -> None:
