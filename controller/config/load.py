@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path as FilePath
 from typing import Any
@@ -23,7 +24,12 @@ def load(path: FilePath | str, engines: Callable[[], Iterable[str]] = registry.e
 
 
 def read(path: FilePath | str) -> str:
-    """The text of the file at `path`. Raises ConfigError."""
+    """The text of the file at `path`. Raises ConfigError, also for a pipe with a name and a device: nobody may ever
+    write to them. What a shell hands over, as in `governor check <(...)`, has no name, and is read."""
+    named = FilePath(os.path.realpath(path))
+    if named.exists() and not (named.is_file() or named.is_dir()):
+        problem = Problem("", "is a pipe or a device, which may never end", "name a plain file")
+        raise ConfigError([problem], str(path))
     try:
         return FilePath(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

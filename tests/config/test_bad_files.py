@@ -1,5 +1,6 @@
 """Every mistake has a file that makes it, named after it; its comment lines are the exact messages."""
 
+import os
 import re
 from pathlib import Path
 
@@ -58,6 +59,23 @@ def test_a_missing_file_and_a_binary_file_are_refused_in_words(tmp_path: Path) -
         load(binary)
     with pytest.raises(ConfigError, match="not valid YAML"):
         loads("version: 1\x00")
+
+
+def test_a_pipe_or_device_that_nobody_writes_to_is_waited_for(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo.yaml"
+    os.mkfifo(fifo)
+    for path in (fifo, Path("/dev/zero")):
+        with pytest.raises(ConfigError, match="is a pipe or a device, which may never end; name a plain file"):
+            load(path)
+
+
+def test_what_a_shell_hands_over_can_still_be_checked(tmp_path: Path) -> None:
+    """`governor check <(make-config)`: a pipe without a name, which whoever made it fills."""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as file:
+        file.write("version: 2\n")
+    with os.fdopen(reader), pytest.raises(ConfigError, match="is not a version this Governor knows"):
+        load(Path(f"/dev/fd/{reader}"))
 
 
 def test_a_bomb_of_brackets_is_refused_rather_than_crashing() -> None:
