@@ -18,7 +18,7 @@ from controller.cli import (
     commands_run,
     commands_simulate,
 )
-from controller.cli.stdout import all_written
+from controller.cli.stdout import ReaderGone, all_written
 from controller.cli.terminal import WRONG_INPUT, warn
 from controller.config import ConfigError
 from controller.core.errors import InputError
@@ -69,7 +69,7 @@ def main() -> NoReturn:
         sys.stderr.write(error.render() + "\n")
     except (InputError, PluginError, InstallationError, AssemblyError, LedgerError) as error:
         warn(str(error))
-    except BrokenPipeError:
+    except ReaderGone:
         sys.exit(141)  # nobody is left to tell
     except KeyboardInterrupt:
         sys.exit(130)

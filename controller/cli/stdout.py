@@ -11,15 +11,20 @@ from controller.core.errors import InputError
 
 
 class OutputFailed(InputError):
-    """Standard output takes nothing more. A reader that went away is a BrokenPipeError instead."""
+    """Standard output takes nothing more. A reader that went away is ReaderGone instead."""
+
+
+class ReaderGone(Exception):
+    """Whoever read standard output does so no more. No OSError: the libraries that print catch the one of a broken
+    pipe, and end the process by exit code 1, which is an answer."""
 
 
 class _Raw(io.FileIO):
     def write(self, data: Any) -> int:  # Any: any buffer, which has no name before Python 3.12
         try:
             return super().write(data)
-        except BrokenPipeError:
-            raise
+        except BrokenPipeError as error:
+            raise ReaderGone from error
         except OSError as error:
             text = f"standard output: {error.strerror or error}; what was printed is not complete"
             raise OutputFailed(text) from error
@@ -27,7 +32,7 @@ class _Raw(io.FileIO):
 
 @contextmanager
 def all_written() -> Iterator[None]:
-    """At the end all of standard output has been written, or it raises OutputFailed or BrokenPipeError. What replaced
+    """At the end all of standard output has been written, or it raises OutputFailed or ReaderGone. What replaced
     standard output, as a test does, is left alone."""
     old = sys.__stdout__
     if old is None or sys.stdout is not old:
@@ -44,7 +49,7 @@ def all_written() -> Iterator[None]:
             yield
         finally:  # typer ends a command that went well by SystemExit
             sys.stdout.flush()
-    except (OutputFailed, BrokenPipeError):
+    except (OutputFailed, ReaderGone):
         # What could not be written stays in the buffer: Python tries again at exit, and would complain again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), old.fileno())
         raise

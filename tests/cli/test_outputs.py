@@ -117,3 +117,16 @@ def test_ctrl_c_while_the_program_is_still_loading_is_no_traceback() -> None:
         _, said = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT  # 130 to a shell
     assert said == ""
+
+
+@pytest.mark.parametrize("words", [("schema",), ("check", str(DEMO))], ids=lambda words: words[0])
+def test_a_pipe_into_head_is_told_as_a_no(words: tuple[str, ...]) -> None:
+    """Exit code 1 is for an answer; a script with `pipefail` took a config that is good for one that is not."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as gone:
+        done = subprocess.run(
+            [*COMMAND, *words], stdout=gone, stderr=subprocess.PIPE, text=True, env=environment(), check=False
+        )
+    assert done.returncode == 141
+    assert "Traceback" not in done.stderr
