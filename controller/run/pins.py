@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from controller.config.errors import BadValue
-from controller.config.levers import NO_LIMIT
 from controller.config.units import unix
 from controller.core.errors import InputError
 from controller.core.model import Pin, Target
+from controller.core.rest import NO_LIMIT
 from controller.run import codec
 
 NAME, _LOCK = "pins.json", ".pins.lock"

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 
 from controller import registry
 from controller.config import GovernorConfig, Plugin, pool_needs
+from controller.config.fields import matchers
 from controller.core import guards
 from controller.core.errors import InputError
 from controller.core.merge import merge
@@ -101,7 +102,7 @@ class Governor:
                 continue
             self._blind[pool] = ticks + 1
             if ticks + 1 >= _PATIENCE and self._world.replicas().get(pool, (0, 0, 0))[1]:
-                asked = ", ".join(f'{m.label}{m.op}"{m.value}"' for m in self._config.pools[pool].matchers())
+                asked = ", ".join(f'{m.label}{m.op}"{m.value}"' for m in matchers(self._config.pools[pool].selector))
                 raise InputError(
                     f"governor: pool {pool}: not one replica was seen in {_PATIENCE} ticks; its selector {{{asked}}} "
                     "or its replica label matches no series of the fleet, which are labelled namespace, pod and "
