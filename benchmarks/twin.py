@@ -74,7 +74,8 @@ deadlines where `knobs.admission.deadlines` is on, the `priority` up to which ra
 pool that `knobs.downgrade` names the share that goes there, and the `affinity` of its strategy, where that has one.
 1e12 and more is no limit, for `priority` 100 is. What a config moves and the gateway has not, `governor simulate` says
 once, before it runs; so it does where nothing limits the requests in flight, and nobody waits for `deadline` or
-`priority` to turn away, and where the sizes of a downgrade are not the same in the lever and in the gateway's rule.
+`priority` to turn away, and where a downgrade's sizes of prompts, or who consents to it, are not the same in the config
+and in the gateway's rule.
 
 A value that was not decided on what stands now is not taken. A tenant's cap leaves its `token_burst` as it is, and over
 t seconds the tenant gets `cap · t + burst`: where a cap shall hold within seconds, write a burst of seconds of it, and
