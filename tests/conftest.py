@@ -1,6 +1,8 @@
-"""What all tests share: hypothesis without deadlines (cores are shared), and no quiet skips where all must run."""
+"""What all tests share: hypothesis without deadlines (cores are shared), no quiet skips where all must run, and a
+Ctrl-C that is heard."""
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -9,6 +11,10 @@ from hypothesis import settings
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+# A shell that runs `make test &` has its children ignore Ctrl-C, and theirs: tests that send one would wait in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Public data stays outside the repository, so these skips are right even where all must run.
 MAY_BE_ABSENT = "shared/data"

@@ -335,7 +335,7 @@ def test_the_plan_says_in_one_sentence_who_is_short_who_takes_it_and_until_when(
 
     said = Told([rules], {"big/tenant_cap": 7000.0, "big/replicas": None}, {"big": known}, have).summary
 
-    assert said.startswith("lowers 2 of big/tenant_cap to 7000 because the load offered now needs it; ")
+    assert said.startswith("lowers 2 of big/tenant_cap to 7,000 because the load offered now needs it; ")
     assert said.endswith("big is short of 2.5 replicas until about 13:49 UTC, of which tenant_cap takes 1.0")
 
 
