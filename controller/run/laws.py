@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.config import GovernorConfig
+import yaml
+
+from controller.config import GovernorConfig, loads
 from controller.config.terms import estimator_specs, fleet_rules
 from controller.core.decide import DecideState, decide
 from controller.core.learned import EstimatorSpec, EstimatorState
@@ -36,6 +38,11 @@ class Laws:
             record.snapshot, estimates, self.rules, self.policies, state, ledger_ok=record.ledger_ok
         )  # fmt: skip
         return plan, state, after
+
+
+def recorded(config: Mapping[str, Any], place: object) -> GovernorConfig:
+    """A config as a ledger has it; `place` is where it stands. Raises ConfigError where this version refuses it."""
+    return loads(yaml.safe_dump(dict(config), sort_keys=False), origin=f"{place}: recorded config")
 
 
 def policies(config: GovernorConfig) -> dict[str, Policy[Any]]:

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import yaml
-
-from controller.config import ConfigError, GovernorConfig, loads
+from controller.config import ConfigError, GovernorConfig
 from controller.core.decide import DecideState
 from controller.core.model import Plan
-from controller.run.laws import Known, Laws
+from controller.run.laws import Known, Laws, recorded
 from controller.run.ledger import LedgerError, Record, read_ledger
 from controller.run.resume import restore
 
@@ -93,7 +91,7 @@ def _recorded(record: Record, path: Path) -> GovernorConfig:
     if record.config is None:
         raise LedgerError(f"{what} the ledger holds the hash alone; give the config with --config")
     try:
-        return loads(yaml.safe_dump(dict(record.config), sort_keys=False), origin=f"{path}: recorded config")
+        return recorded(record.config, path)
     except ConfigError as error:
         raise LedgerError(
             f"{what} the ledger holds the whole, and this version refuses it: {error}; give one with --config"

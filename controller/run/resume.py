@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-import yaml
 
-from controller.config import ConfigError, loads
+from controller.config import ConfigError
 from controller.core.decide import DecideState
 from controller.core.drain import Drain
 from controller.core.fleet import FleetHold
@@ -33,7 +32,7 @@ from controller.core.ports import Policy
 from controller.core.why import Why
 from controller.run import codec
 from controller.run.carry import carried
-from controller.run.laws import Known, Laws
+from controller.run.laws import Known, Laws, recorded
 from controller.run.ledger import LedgerError, kinds, ledger_files, records_after
 from controller.run.loop import ControlLoop
 from controller.run.samepool import same_pool
@@ -181,7 +180,7 @@ def _take_memory(loop: ControlLoop, found: _Found, head: Plain) -> None:
 def _laws(config: Plain, file: Path) -> Laws | None:
     """What decided under a recorded config; None, and said, where this version cannot make it."""
     try:
-        return Laws.of(loads(yaml.safe_dump(dict(config), sort_keys=False), origin=f"{file}: recorded config"))
+        return Laws.of(recorded(config, file))
     except ConfigError as error:
         log.warning("laws_not_resumed", file=str(file), error=str(error))
         return None

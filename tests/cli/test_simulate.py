@@ -7,6 +7,8 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -181,30 +183,30 @@ def test_ctrl_c_while_workers_still_import_is_no_traceback_of_each(tmp_path: Pat
     assert gone(process.pid)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_worker_that_does_not_look_up_is_not_waited_for(tmp_path: Path, number: int, code: int) -> None:
-    said = tmp_path / "asked"
-    stuck = {"kind": "tests.support.stuck:Stuck", "said": str(said)}
-    file = written(tmp_path, changed(SMALL, "against", {"static": False, "oracle": False, "peers": {"stuck": stuck}}))
+@contextmanager
+def stuck(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A command whose worker is in a step without end."""
+    said = folder / "asked"
+    peer = {"kind": "tests.support.stuck:Stuck", "said": str(said)}
+    file = written(folder, changed(SMALL, "against", {"static": False, "oracle": False, "peers": {"stuck": peer}}))
     with subprocess.Popen(
         [*COMMAND, "simulate", str(file), "--cores", "2", "--seeds", "1"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True,
     ) as process:  # fmt: skip
         until(said.exists, 60.0)
+        yield process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_worker_that_does_not_look_up_is_not_waited_for(tmp_path: Path, number: int, code: int) -> None:
+    with stuck(tmp_path) as process:
         process.send_signal(number)
         assert ended(process, 30.0) == (code, "")
     assert gone(process.pid)
 
 
 def test_a_worker_that_was_killed_is_told_as_such(tmp_path: Path) -> None:
-    said = tmp_path / "asked"
-    stuck = {"kind": "tests.support.stuck:Stuck", "said": str(said)}
-    file = written(tmp_path, changed(SMALL, "against", {"static": False, "oracle": False, "peers": {"stuck": stuck}}))
-    with subprocess.Popen(
-        [*COMMAND, "simulate", str(file), "--cores", "2", "--seeds", "1"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True,
-    ) as process:  # fmt: skip
-        until(said.exists, 60.0)
+    with stuck(tmp_path) as process:
         os.kill(workers(process.pid)[0], signal.SIGKILL)
         code, told = ended(process, 30.0)
     assert code == 2

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 from controller.config import loads, pool_needs
 from controller.run.assembly import RunMode, assemble
@@ -95,12 +96,8 @@ def test_waiting_costs_no_more_than_the_wait() -> None:
     """A drain that kept replicas for good would cut nothing either."""
     without, drained = run("0s"), run("2m")
 
-    assert without.paid < drained.paid
+    assert without.paid < drained.paid < 1.2 * without.paid
     assert drained.left <= without.left + 1
-
-
-def test_waiting_costs_no_more_than_a_fifth() -> None:
-    assert run("2m").paid < 1.2 * run("0s").paid
 
 
 def test_a_load_that_comes_back_finds_those_that_drained_still_warm() -> None:
@@ -111,3 +108,8 @@ def test_a_load_that_comes_back_finds_those_that_drained_still_warm() -> None:
     assert drained.attained > 0.999 > without.attained + 0.005
     assert drained.moves < without.moves
     assert drained.paid < 1.1 * without.paid
+
+
+@pytest.mark.xfail(strict=True, reason="99.2 % begin in time without a drain by now: there is less than a point to win")
+def test_a_drain_is_worth_two_points_where_the_load_comes_back() -> None:
+    assert run("2m", quiet=180.0).attained > run("0s", quiet=180.0).attained + 0.02
