@@ -13,7 +13,8 @@ from benchmarks.actuators import Course
 from controller.core.model import Decision, Lever, Outcome, Target
 from controller.core.ports import Binding
 from controller.core.why import Why
-from tests.support.envoy import EnvoyProcess, bootstrap, envoy, free_port, neutral_files, replicas, until
+from tests.support.envoy import EnvoyProcess, bootstrap, envoy, neutral_files, replicas, until
+from tests.support.ports import free_port
 
 _NAMES = ("r1", "r2", "r3")
 _ROUNDS = 200

@@ -11,8 +11,9 @@ from benchmarks.actuators import Course
 from controller.core.model import Decision, Lever, Outcome, Target
 from controller.core.ports import Binding
 from controller.core.why import Why
-from tests.support.haproxy import Proxy, free_port, haproxy
+from tests.support.haproxy import Proxy, haproxy
 from tests.support.pipelined import Asking
+from tests.support.ports import free_port
 
 _ROUNDS = 300
 _MANY = 1000

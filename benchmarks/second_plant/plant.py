@@ -4,14 +4,10 @@ It satisfies the same port as the fleet twin, so the same pilots drive it; its t
 does nothing. Pages are read when they are asked for, as Governor's direct scrapes do.
 """
 
-import itertools
-import os
-import socket
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import NamedTuple
@@ -26,6 +22,7 @@ from benchmarks.second_plant.records import Records
 from controller.core.model import Applied, Decision, Lever, Outcome, Pending, Phase, Target, TargetState
 from sources.exposition import parse
 from sources.frames import SeriesKey, Values, labels
+from tests.support.ports import free_port
 
 LEAD = 0.7  # seconds from letting a mock worker in to its first answer, about
 PATIENCE = 90.0  # seconds until the plant must stand
@@ -68,9 +65,8 @@ class Plant:
         self._keys: dict[tuple[SeriesKey, ...], tuple[SeriesKey, ...]] = {}
         self._moves: list[Moved] = []
         self.told: Sequence[Told] = ()
-        ports = free_ports()
-        self.port = next(ports)
-        self.fleet = Fleet(self._spawn, self._serves, ports.__next__, cold_start=cold_start, lead=LEAD)
+        self.port = free_port()
+        self.fleet = Fleet(self._spawn, self._serves, free_port, cold_start=cold_start, lead=LEAD)
 
     def __enter__(self) -> "Plant":
         try:
@@ -216,14 +212,3 @@ class Plant:
                 return cases.MODEL in answer.text
         except requests.RequestException:
             return False
-
-
-def free_ports() -> Iterator[int]:
-    """Ports of the loopback that nobody has now; other plants look elsewhere. Dynamo takes none above 32767."""
-    first = 20_000 + 100 * (os.getpid() % 100)
-    for port in itertools.count(first):
-        with socket.socket() as one:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):
-                one.bind(("127.0.0.1", port))
-                yield port

@@ -12,7 +12,8 @@ from controller.cli.app import app
 from controller.config import load
 from controller.run.assembly import RunMode, assemble
 from controller.run.look import look
-from tests.support.envoy import TARGETS, bootstrap, envoy, free_port, until
+from tests.support.envoy import TARGETS, bootstrap, envoy, until
+from tests.support.ports import free_port
 
 KEY = "governor.downgrade.chat.small"
 

@@ -12,7 +12,8 @@ from actuators.envoy import Envoy, EnvoyConfig, EnvoyPool, Grpc
 from controller.core.model import Lever, Outcome, Target
 from controller.core.ports import ActuatorError, Binding
 from tests.support.decisions import decide
-from tests.support.envoy import bootstrap, envoy, free_port, until
+from tests.support.envoy import bootstrap, envoy, until
+from tests.support.ports import free_port
 
 GATE = Target("chat", Lever.ADMISSION, "concurrency")
 KEY = "circuit_breakers.chat-steered.default.max_requests"

@@ -12,7 +12,7 @@ from controller.config import load
 from controller.core.model import Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
-from tests.support.haproxy import SHIPPED, Proxy, Wire, free_port, haproxy
+from tests.support.haproxy import SHIPPED, Proxy, Wire, haproxy
 from tests.support.haproxy_hands import (
     ACME,
     B1,
@@ -36,6 +36,7 @@ from tests.support.haproxy_hands import (
     tapped,
     untouched,
 )
+from tests.support.ports import free_port
 from tests.support.slow_engine import Client, slow_engine
 from tests.support.waiting import until
 

@@ -16,7 +16,8 @@ from controller.config import load
 from controller.core.model import Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
-from tests.support.haproxy import SHIPPED, Proxy, free_port, haproxy
+from tests.support.haproxy import SHIPPED, Proxy, haproxy
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 NOW = 1_704_067_800.0

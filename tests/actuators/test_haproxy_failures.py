@@ -12,7 +12,7 @@ from controller.core.model import Drift, Lever, Outcome, Target
 from controller.core.ports import Binding
 from tests.support.decisions import decide
 from tests.support.full_disk import full_disk
-from tests.support.haproxy import Proxy, Wire, free_port, haproxy, playing
+from tests.support.haproxy import Proxy, Wire, haproxy, playing
 from tests.support.haproxy_hands import (
     ACME,
     B1,
@@ -33,6 +33,7 @@ from tests.support.haproxy_hands import (
     tapped,
     untouched,
 )
+from tests.support.ports import free_port
 from tests.support.slow_engine import Client, slow_engine
 from tests.support.waiting import until
 

@@ -19,7 +19,7 @@ from controller.core.ports import Binding
 from tests.actuators.rigs import NOW
 from tests.support.by_hand import TARGETS
 from tests.support.decisions import decide
-from tests.support.prometheus import free_port
+from tests.support.ports import free_port
 from tests.support.redis_server import RealRedis, real_redis
 from tests.support.relay import Relay, relay
 

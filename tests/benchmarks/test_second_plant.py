@@ -19,7 +19,7 @@ from benchmarks.second_plant import calibrate, cases, environment, ranking
 from benchmarks.second_plant.client import Ask, Told, play
 from benchmarks.second_plant.fleet import Fleet, Replica
 from benchmarks.second_plant.page import Results, Step, text
-from benchmarks.second_plant.plant import FRONT, Plant, free_ports
+from benchmarks.second_plant.plant import FRONT, Plant
 from benchmarks.second_plant.records import Records
 from benchmarks.second_plant.run import DYNAMO, TWIN, Outcome, asks, on_twin, study
 from controller.config import loads
@@ -28,6 +28,7 @@ from controller.core.step_model import Profile
 from controller.simulate.verdicts import GOOD, MISSED, OPEN, judge
 from sources import scraped
 from sources.scraped import ScrapedSource
+from tests.support.ports import free_port
 from tests.support.repository import ROOT
 
 PROFILE = Profile(0.06, 0.0003, 0.004, 5e-5, 0.0, cases.SEATS, cases.KV_TOKENS)
@@ -71,7 +72,7 @@ def opened(replica: Replica) -> None:
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
-    one = Fleet(spawn, serves, free_ports().__next__, cold_start=20.0, lead=1.0)
+    one = Fleet(spawn, serves, free_port, cold_start=20.0, lead=1.0)
     yield one
     one.close()
     for replica in one.everybody():

@@ -9,7 +9,8 @@ from controller.core.facts import Fact
 from sources.contracts import Candidate, load
 from sources.contracts.resolve import resolve
 from sources.exposition import Exposition, parse
-from tests.support.envoy import bootstrap, envoy, free_port, replicas, until
+from tests.support.envoy import bootstrap, envoy, replicas, until
+from tests.support.ports import free_port
 
 
 def told(page: Exposition, fact: Fact) -> float:

@@ -14,7 +14,8 @@ import yaml
 
 from tests.support.endpoint import Endpoint, endpoint
 from tests.support.lines import Program, program
-from tests.support.prometheus import free_port, needs_prometheus, prometheus
+from tests.support.ports import free_port
+from tests.support.prometheus import needs_prometheus, prometheus
 from tests.support.toy_fleet import ToyFleet, toy_fleet
 
 pytestmark = needs_prometheus

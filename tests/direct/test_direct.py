@@ -11,7 +11,7 @@ from controller.core.join import silence
 from controller.core.observation import Observation, PoolFacts
 from controller.core.ports import Matcher, PoolNeeds
 from sources.direct import DirectConfig, DirectSource
-from tests.support.prometheus import free_port
+from tests.support.ports import free_port
 from tests.support.query_api import query_api
 from tests.support.scraped import Target, scraped
 

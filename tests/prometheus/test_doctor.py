@@ -14,7 +14,8 @@ from sources.diagnosis.model import Finding, Level
 from sources.frames import Sample
 from sources.prometheus.config import PrometheusConfig
 from sources.prometheus.doctor import diagnose
-from tests.support.prometheus import free_port, needs_prometheus, prometheus, series, write_blocks
+from tests.support.ports import free_port
+from tests.support.prometheus import needs_prometheus, prometheus, series, write_blocks
 
 START = 1_790_000_000.0
 NOW = START + 600.0

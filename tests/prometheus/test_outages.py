@@ -17,7 +17,7 @@ from sources.prometheus import PrometheusSource
 from sources.prometheus.config import PrometheusConfig
 from sources.prometheus.errors import BadAnswer, BadQuery, PrometheusError, Refused, TimedOut, Unreachable
 from sources.prometheus.transport import Transport
-from tests.support.prometheus import free_port
+from tests.support.ports import free_port
 from tests.support.query_api import JSON, Api, Rows, failure, query_api, vector
 
 TARGET = {"job": "vllm", "instance": "i", "model_name": "m", "pod": "p"}

@@ -12,7 +12,7 @@ from sources.prometheus.errors import Refused, TimedOut, Unreachable
 from sources.prometheus.history import read_range
 from sources.prometheus.transport import Transport
 from tests.support.cli import governor
-from tests.support.prometheus import free_port
+from tests.support.ports import free_port
 from tests.support.query_api import query_api, vector
 
 NEEDS = PoolNeeds(pool="llama", engine="vllm", matchers=(), facts=frozenset({Fact.RUNNING}))

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -34,10 +33,12 @@ from simulator.scenario import Scenario
 from sources.prometheus import PrometheusSource
 from sources.prometheus.config import PrometheusConfig
 from sources.scraped import ScrapedSource
+from tests.support.ports import free_row
 from tests.support.prometheus import needs_prometheus, prometheus
 
 ROOT = Path(__file__).parents[2]
 SEED = 3
+PORTS = 8  # of one fleet: its own and those of its replicas
 SCENARIO = """
 version: 1
 name: served
@@ -106,26 +107,12 @@ class Served:
 def fleet(folder: Path, *options: str) -> Iterator[Served]:
     file = folder / "served.yaml"
     file.write_text(SCENARIO, encoding="utf-8")
-    port = free_ports()
+    port = free_row(PORTS)
     with serving(file, port, *options) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("serving served since"), line
         yield Served(process, port, float(line.split("since ")[1].split(":")[0]))
-
-
-def free_ports(count: int = 8) -> int:
-    """The first of so many in a row that nobody has, below those that the system gives to whoever asks for any."""
-    first = 20_000 + os.getpid() * 16 % 10_000
-    for port in range(first, 32_000, count):
-        with ExitStack() as stack:
-            try:
-                for one in range(port, port + count):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", one))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free ports")
 
 
 @contextmanager
@@ -259,7 +246,7 @@ def test_a_replica_that_dies_holds_up_the_streams_of_all_others(tmp_path: Path) 
     file.write_text(SCENARIO.replace("traffic:", crash, 1), encoding="utf-8")
     body = json.dumps({"prompt": "x", "max_tokens": 500, "stream": True}).encode()
     with ExitStack() as streams:
-        process = streams.enter_context(serving(file, free_ports(), "--no-traffic"))
+        process = streams.enter_context(serving(file, free_row(PORTS), "--no-traffic"))
         assert process.stdout is not None
         first = int(process.stdout.readline().split("http://127.0.0.1:")[1].split("/")[0]) + 1
         ask = [urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", body) for port in (first, first + 1)]
@@ -281,7 +268,7 @@ def test_a_port_that_is_taken_is_said_with_its_mend(quiet: Served, tmp_path: Pat
 
 
 def test_a_replica_passes_over_a_port_that_somebody_else_has(tmp_path: Path) -> None:
-    port = free_ports()
+    port = free_row(PORTS)
     file = tmp_path / "served.yaml"
     file.write_text(SCENARIO, encoding="utf-8")
     with socket.socket() as other:

@@ -16,7 +16,7 @@ from typing import Any
 import requests
 
 from benchmarks.second_plant import environment
-from benchmarks.second_plant.plant import free_ports
+from tests.support.ports import free_port
 from tests.support.real import program
 from tests.support.waiting import until
 
@@ -41,7 +41,6 @@ class Cell:
         # One step of the link and no more: an interpreter knows its packages by where it lies.
         self.python = str(found.readlink() if found.is_symlink() else found)
         self._model = environment.model(folder / "model")
-        self._ports = free_ports()
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def run(self, command: Sequence[str], name: str, **more: str) -> "subprocess.Popen[bytes]":
@@ -57,10 +56,10 @@ class Cell:
             "--endpoint", f"dyn://{model}.backend.generate", "--max-num-seqs", "32", "--block-size", str(BLOCK),
             "--num-gpu-blocks-override", str(BLOCKS), "--speedup-ratio", "0.2", "--no-enable-prefix-caching",
         )  # fmt: skip
-        return self.run(command, model, DYN_SYSTEM_PORT=str(next(self._ports)))
+        return self.run(command, model, DYN_SYSTEM_PORT=str(free_port()))
 
     def frontend(self, *flags: str, **more: str) -> "Front":
-        return Front(self, next(self._ports), flags, more)
+        return Front(self, free_port(), flags, more)
 
     def close(self) -> None:
         for one in self._processes:

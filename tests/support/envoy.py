@@ -18,18 +18,11 @@ from typing import Any, BinaryIO
 
 import yaml
 
+from tests.support.ports import free_port
 from tests.support.real import program
 
 TARGETS = Path(__file__).parents[2] / "examples" / "targets" / "envoy"
 _SOON = 10.0  # seconds in which whatever is waited for must have come
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def until(true: Callable[[], bool], what: str, within: float = _SOON) -> None:

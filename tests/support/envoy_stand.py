@@ -21,11 +21,11 @@ from tests.support.envoy import (
     Wire,
     bootstrap,
     envoy,
-    free_port,
     replicas,
     until,
     wire,
 )  # fmt: skip
+from tests.support.ports import free_port
 
 NAMES = ("r1", "r2", "r3")
 WEIGHTS = {name: Target("chat", Lever.WEIGHT, name) for name in NAMES}

@@ -1,7 +1,6 @@
 """A real HAProxy on loopback, with engines that it plays itself, and a wire to its socket that breaks."""
 
 import os
-import random
 import re
 import signal
 import socket
@@ -14,21 +13,12 @@ from pathlib import Path
 
 from actuators.haproxy.cli import Cli, Lost, NotReached
 from tests.support.pipelined import traffic
+from tests.support.ports import free_port
 from tests.support.real import program
 from tests.support.waiting import until
 
 SHIPPED = Path(__file__).parents[2] / "examples" / "targets" / "haproxy"
 ENGINES = ("R1", "R2", "R3", "SMALL")
-
-
-def free_port() -> int:
-    """A port that nobody listens on, and that no connection is made from: an agent that is asked again and again before
-    it listens would at last be asked from its own port, which is then in use."""
-    for port in random.sample(range(20_000, 32_000), 100):
-        with socket.socket() as one, suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port
-    raise OSError("of a hundred ports none is free")
 
 
 def playing(engines: Mapping[str, str]) -> str:

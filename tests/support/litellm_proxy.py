@@ -17,7 +17,7 @@ import yaml
 
 from tests.support.by_hand import TARGETS
 from tests.support.openai_upstream import Upstream
-from tests.support.prometheus import free_port
+from tests.support.ports import free_port
 from tests.support.real import program
 from tests.support.repository import ROOT
 

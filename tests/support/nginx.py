@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from actuators.file.template import fill
-from tests.support.haproxy import free_port
 from tests.support.pipelined import traffic
+from tests.support.ports import free_port
 from tests.support.real import program
 from tests.support.waiting import until
 

@@ -1,7 +1,6 @@
 """A real Prometheus on loopback: blocks written by promtool, a server ended by its pid."""
 
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,18 +10,12 @@ from pathlib import Path
 import pytest
 
 from sources.frames import Sample
+from tests.support.ports import free_port
 
 needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None or shutil.which("promtool") is None,
     reason="prometheus and promtool are not installed (Debian: apt-get install prometheus)",
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def series(name: str, labels: Mapping[str, str], value: float) -> Sample:

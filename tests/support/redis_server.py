@@ -12,7 +12,7 @@ from redis.backoff import ConstantBackoff
 from redis.exceptions import BusyLoadingError, ConnectionError  # noqa: A004
 from redis.retry import Retry
 
-from tests.support.prometheus import free_port
+from tests.support.ports import free_port
 from tests.support.real import program
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import requests
 
-from tests.support.haproxy import free_port
 from tests.support.openai_upstream import Upstream, upstreams
+from tests.support.ports import free_port
 from tests.support.real import program
 from tests.support.waiting import until
 

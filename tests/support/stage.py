@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -17,8 +16,9 @@ from typing import Any
 
 import yaml
 
-from tests.support.envoy import EnvoyProcess, bootstrap, envoy, free_port, until
+from tests.support.envoy import EnvoyProcess, bootstrap, envoy, until
 from tests.support.lines import Program, program
+from tests.support.ports import free_port, free_row
 from tests.support.prometheus import prometheus
 
 ROOT = Path(__file__).parents[2]
@@ -26,20 +26,6 @@ STORY = ROOT / "examples" / "end-to-end"
 PORTS = 16  # of one fleet: its own and those of its replicas
 _CLI = ("-c", "from controller.cli import main; main()")
 Json = dict[str, Any]
-
-
-def port_row(count: int) -> int:
-    """The first of so many ports in a row that nobody has, below those that the system gives to whoever asks."""
-    first = 20_000 + os.getpid() * count % 10_000
-    for port in range(first, 32_000, count):
-        with ExitStack() as stack:
-            try:
-                for one in range(port, port + count):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", one))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free ports")
 
 
 def soon(true: Callable[[], bool], what: str, within: float, tell: Callable[[], object] = str) -> float:
@@ -195,7 +181,7 @@ class Site:
 @contextmanager
 def sites(folder: Path, *names: str) -> Iterator[list[Site]]:
     """For each name a fleet, the list of its replicas, and an Envoy. Fleets begin at about the same time."""
-    row = port_row(PORTS * len(names))
+    row = free_row(PORTS * len(names))
     ports = {name: row + PORTS * place for place, name in enumerate(names)}
     with ExitStack() as stack:
         fleets = {}

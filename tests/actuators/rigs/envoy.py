@@ -12,7 +12,8 @@ from controller.core.model import Lever, Target
 from controller.core.ports import Binding
 from tests.actuators.rigs import NOW, Rig
 from tests.support.decisions import decide
-from tests.support.envoy import EnvoyProcess, bootstrap, envoy, free_port, neutral_files, until, wire
+from tests.support.envoy import EnvoyProcess, bootstrap, envoy, neutral_files, until, wire
+from tests.support.ports import free_port
 
 A, B, C = (Target(pool, Lever.ADMISSION, "concurrency") for pool in "abc")
 START = {A: 4.0, B: 6.0, C: 2.0}

@@ -9,7 +9,8 @@ from actuators.haproxy import HAProxy, HAProxyConfig, HAProxyPool
 from controller.core.model import Lever, Target
 from controller.core.ports import Binding
 from tests.actuators.rigs import Rig
-from tests.support.haproxy import Proxy, Wire, free_port, haproxy, wire
+from tests.support.haproxy import Proxy, Wire, haproxy, wire
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 LIMITED = """
