@@ -37,6 +37,7 @@ from controller.simulate.words import contender
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 SEEDS, TRAINING = 5, 2
+MORE = 20  # seeds in all for sets of levers between which a step looks too dear
 SUBSETS_OF = "levers"  # the case on which every set of levers is tried
 SHORT = (NONE, "hpa", STATIC, ORACLE)
 
@@ -139,6 +140,7 @@ def _given(words: Sequence[str] | None) -> Given:
         tuple(range(FIRST_TRAINING, FIRST_TRAINING + training)),
         rivals or (SHORT if given.short else None),
         subsets,
+        tuple(range(seeds + 1, MORE + 1)),
     )
     return given
 

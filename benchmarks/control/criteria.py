@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.control import subsets
 from benchmarks.control.cases import DIRECT_AT, ERRORS, OUTAGES, TIMES
 from benchmarks.control.measures import (
     OUT,
@@ -18,7 +19,6 @@ from benchmarks.control.measures import (
     equals,
     everything,
     inside,
-    kept_inside,
     nearest,
     ratio,
     rivals,
@@ -353,30 +353,22 @@ def _subsets(results: Results) -> Iterator[Verdict]:
     if found is None:
         yield from (Verdict("7", one, "was not run", None) for one in asked)
         return
-    scores = {frozenset(levers): _trials(some) for levers, some in found.subsets.items()}
-    nobody = _trials(runs(found, NONE))
-    worse = [", ".join(sorted(levers)) for levers, score in scores.items() if min(_less(score, nobody)) <= 0]
-    text = f"no better with {'; '.join(worse)}" if worse else f"all {len(scores)} do"
+    nobody = runs(found, NONE)
+    worse = [
+        ", ".join(sorted(levers)) for levers, some in found.subsets.items() if min(subsets.gains(nobody, some)) <= 0
+    ]
+    text = f"no better with {'; '.join(worse)}" if worse else f"all {len(found.subsets)} do"
     yield Verdict("7", asked[0], text, not worse)
-    steps = {
-        (more, less): max(_less(scores[less], scores[more]))
-        for less in scores
-        for more in scores
-        if less < more and len(more) == len(less) + 1
-    }
-    if not steps:
+    costs = subsets.costs(found.subsets)
+    if not costs:
         yield Verdict("7", asked[1], "there is one set alone", None)
         return
-    (more, less), cost = max(steps.items(), key=lambda item: item[1])
-    text = f"{points(cost)} at most, {', '.join(sorted(more - less))} to {', '.join(sorted(less))}"
-    yield Verdict("7", asked[1], text, cost <= 0.005, ("adding",))
-
-
-def _trials(outcomes: Sequence[Outcome]) -> tuple[float, float]:
-    """Of the critical requests that were answered in time, in the flash and in all; by consent also those that got a
-    smaller model."""
-    return average(outcomes, kept_inside("flash")) or 0.0, average(outcomes, lambda one: one.critical.kept) or 0.0
-
-
-def _less(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    return [mine - other for mine, other in zip(ours, theirs, strict=True)]
+    again = {levers: (*found.subsets[levers], *some) for levers, some in found.more.items() if some}
+    anew = {step: cost for step, cost in subsets.costs(again).items() if costs[step] > subsets.MOST}
+    step, cost = max((costs | anew).items(), key=lambda item: item[1])
+    told = [
+        f"{one}, {points(costs[one])} on the first {len(found.seeds)} seeds, costs {points(cost)} on"
+        f" {len(again[one.less])}" for one, cost in anew.items()
+    ]  # fmt: skip
+    text = "; ".join([f"{points(cost)} at most, {step}", *told])
+    yield Verdict("7", asked[1], text, cost <= subsets.MOST, ("adding",))

@@ -40,11 +40,6 @@ def inside(event: str) -> Get:
     return lambda one: one.events[event].critical.attained if event in one.events else None
 
 
-def kept_inside(event: str) -> Get:
-    """The same with those that got a smaller model by consent."""
-    return lambda one: one.events[event].critical.kept if event in one.events else None
-
-
 def difference(result: Result, name: str, get: Get) -> Mean | None:
     """Governor less another, seed by seed."""
     pair = [[None if one is None else get(one) for one in result.runs[who]] for who in (GOVERNOR, name)]

@@ -3,7 +3,7 @@
 import json
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -263,6 +263,26 @@ def test_sets_of_levers_are_runs_of_their_own() -> None:
     asked = [one for one in state(tiny(), program, {}).next if one.levers]
     assert [(one.seed, one.levers) for one in asked] == [(1, ("replicas",)), (2, ("replicas",))]
     assert list(contenders.governed(tiny(), only=("replicas",))["pools"]["chat"]["levers"]) == ["replicas"]
+
+
+def test_sets_between_which_a_step_looks_too_dear_are_run_on_more_seeds() -> None:
+    sets = (("replicas",), ("weight",), ("replicas", "weight"))
+    program = replace(PROGRAM, subsets={"tiny": sets}, more=(3, 4))
+    kept = {("replicas",): 0.8, ("weight",): 0.6, ("replicas", "weight"): 0.79}
+
+    def answers(tasks: Iterable[Task]) -> dict[Task, Outcome | None]:
+        return {one: outcome(kept.get(one.levers or (), 0.9), events={}) for one in tasks}
+
+    found = answers(one for one in state(tiny(), program, {}).next if one.levers)
+    last = next(iter(found))
+    early = {one: some for one, some in found.items() if one != last}
+    assert [one for one in state(tiny(), program, early).next if one.levers] == [last]
+    asked = [one for one in state(tiny(), program, found).next if one.levers]
+    assert [(one.seed, one.levers) for one in asked] == [
+        (3, ("replicas",)), (4, ("replicas",)), (3, ("replicas", "weight")), (4, ("replicas", "weight")),
+    ]  # fmt: skip
+    found |= answers(asked)
+    assert not [one for one in state(tiny(), program, found).next if one.levers]
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ SEEDS = (1, 2, 3, 4, 5)
 
 def made(name: str, runs: Mapping[str, Sequence[Outcome | None]], **more: object) -> Result:
     (case,) = chosen([name])
-    settings = {"tuned": {"hpa": 20.0}, "subsets": {}, "cpu": 12.0, **more}
+    settings = {"tuned": {"hpa": 20.0}, "subsets": {}, "more": {}, "cpu": 12.0, **more}
     return Result(case, SEEDS, {who: tuple(some) for who, some in runs.items()}, **settings)  # type: ignore[arg-type]
 
 
@@ -212,6 +212,27 @@ def test_a_lever_that_does_harm_is_told() -> None:
     assert told([levers(0.4)], "every set of levers") == ("no better with replicas, weight", False)
 
 
+def test_one_unlucky_step_of_many_is_judged_by_more_seeds_and_both_numbers_are_told() -> None:
+    def scored(inside: float, seeds: int) -> tuple[Outcome, ...]:
+        return (outcome(inside, events={"flash": within(inside)}),) * seeds
+
+    def levers(again: float) -> Result:
+        both = ("replicas", "weight")
+        sets = {("replicas",): scored(0.8, 5), ("weight",): scored(0.7, 5), both: scored(0.792, 5)}
+        more = {("replicas",): scored(0.8, 15), both: scored(again, 15)}
+        return made("levers", {"governor": scored(0.792, 5), "none": scored(0.5, 5)}, subsets=sets, more=more)
+
+    harmless, met = told([levers(0.8)], "adding a lever")
+    assert met is True
+    assert harmless == (
+        "0.21 points at most, weight to replicas; "
+        "weight to replicas, 0.86 points on the first 5 seeds, costs 0.21 points on 20"
+    )
+    measured, met = told([levers(0.791)], "adding a lever")
+    assert met is False
+    assert measured.startswith("0.88 points at most, weight to replicas; ")
+
+
 # --- the text --------------------------------------------------------------------------------------------------------
 
 
@@ -288,7 +309,7 @@ def test_a_table_whose_rows_have_another_number_of_cells_is_no_table() -> None:
 
 
 def test_a_whole_bench_is_not_called_a_part() -> None:
-    every = [Result(case, SEEDS, {"governor": (outcome(events={}),) * 5}, {}, {}, 1.0) for case in cases()]
+    every = [Result(case, SEEDS, {"governor": (outcome(events={}),) * 5}, {}, {}, {}, 1.0) for case in cases()]
     assert not page.Bench(every, [], 5, len(cases()), 3).partial
     assert page.Bench(every[1:], [], 5, len(cases()), 3).partial
     assert page.Bench(every, [], 4, len(cases()), 3).partial
