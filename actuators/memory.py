@@ -65,15 +65,21 @@ class Memory:
         """The target holds `value` as a consequence of our write, even if it is not what was asked for."""
         self._known[target] = replace(self._get(target), expected=frozenset({value}))
 
-    def sent(self, target: Target, value: float, outcome: Outcome, now: float, *, moved: bool = True) -> None:
-        """A write (or its verification) had this outcome. `moved` is False when the target held the value already."""
+    def sent(
+        self, target: Target, value: float, outcome: Outcome, now: float, *, moved: bool = True,
+        over: float | None = None,
+    ) -> None:  # fmt: skip
+        """A write (or its verification) had this outcome. `moved` is False when the target held the value already.
+        `over` is what the write replaces, as it was read: where its outcome is unknown and nothing is remembered yet,
+        that may still be there."""
         known = replace(self._get(target), outcome=outcome)
         if outcome is Outcome.DONE:
             known = replace(known, expected=frozenset({value}))
             if moved:
                 known = replace(known, changed_at=now, foreign="", drift=None)
         elif outcome is Outcome.UNKNOWN:
-            known = replace(known, expected=known.expected | {value})
+            before = known.expected or frozenset([] if over is None else [over])
+            known = replace(known, expected=before | {value})
         self._known[target] = known
 
     def value(self, target: Target) -> float | None:

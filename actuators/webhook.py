@@ -124,10 +124,8 @@ class Webhook:
             return reject(decisions, problems)
         applied = []
         for decision in decreases_first(decisions):
-            if decision.target not in self._memory and decision.current is not None:
-                self._memory.settled(decision.target, decision.current)  # what this write replaces, should it be lost
             outcome, detail = self._post(decision, now)
-            self._memory.sent(decision.target, wanted(decision), outcome, now)
+            self._memory.sent(decision.target, wanted(decision), outcome, now, over=decision.current)
             applied.append(Applied(decision.target, outcome, detail))
         return tuple(applied)
 

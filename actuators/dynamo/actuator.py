@@ -123,10 +123,8 @@ class Dynamo:
     def _recorded(self, decision: Decision, told: Told, now: float) -> Applied:
         target, value = decision.target, wanted(decision)
         outcome, detail = told
-        if target not in self._memory and decision.current is not None:
-            self._memory.settled(target, decision.current)  # what this write replaces, should it be lost
         self._wanted[target] = value
-        self._memory.sent(target, value, outcome, now, moved=decision.current != value)
+        self._memory.sent(target, value, outcome, now, moved=decision.current != value, over=decision.current)
         return Applied(target, outcome, detail)
 
     def verify(self, decisions: Sequence[Decision], now: float) -> Sequence[Applied]:

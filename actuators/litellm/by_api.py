@@ -229,9 +229,7 @@ class ByApi:
 
     def _told(self, decision: Decision, outcome: Outcome, detail: str, now: float, *, moved: bool = True) -> Applied:
         target = decision.target
-        if outcome is Outcome.UNKNOWN and target not in self._memory and decision.current is not None:
-            self._memory.settled(target, decision.current)
-        self._memory.sent(target, wanted(decision), outcome, now, moved=moved)
+        self._memory.sent(target, wanted(decision), outcome, now, moved=moved, over=decision.current)
         return Applied(target, outcome, detail)
 
 

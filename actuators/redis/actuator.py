@@ -252,8 +252,6 @@ class Redis:
     def _all(self, decisions: Sequence[Decision], outcome: Outcome, detail: str, now: float) -> tuple[Applied, ...]:
         for decision in decisions:
             if outcome is Outcome.UNKNOWN:
-                if decision.target not in self._memory and decision.current is not None:
-                    self._memory.settled(decision.target, decision.current)
                 self._seen.pop(decision.target, None)
-            self._memory.sent(decision.target, wanted(decision), outcome, now)
+            self._memory.sent(decision.target, wanted(decision), outcome, now, over=decision.current)
         return tuple(Applied(decision.target, outcome, detail) for decision in decisions)

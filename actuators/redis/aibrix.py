@@ -229,10 +229,7 @@ class Aibrix:
 
     def _all(self, decisions: Sequence[Decision], outcome: Outcome, detail: str, now: float) -> tuple[Applied, ...]:
         for decision in decisions:
-            unsure = outcome is Outcome.UNKNOWN and decision.target not in self._memory
-            if unsure and decision.current is not None:
-                self._memory.settled(decision.target, decision.current)
-            self._memory.sent(decision.target, wanted(decision), outcome, now)
+            self._memory.sent(decision.target, wanted(decision), outcome, now, over=decision.current)
         return tuple(Applied(decision.target, outcome, detail) for decision in decisions)
 
 

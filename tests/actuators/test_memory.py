@@ -27,6 +27,14 @@ def test_a_lost_write_that_arrives_after_the_next_read_is_still_ours(memory: Mem
     assert foreign(memory, 30.0) == ""
 
 
+@pytest.mark.parametrize(("found", "writer"), [(4.0, ""), (6.0, ""), (9.0, "kubectl")])
+def test_of_the_very_first_write_whose_answer_is_lost_both_values_are_ours(found: float, writer: str) -> None:
+    memory = Memory(yield_for=60.0)
+    memory.sent(A, 6.0, Outcome.UNKNOWN, 10.0, over=4.0)
+    memory.saw(A, found, 15.0, "kubectl")
+    assert foreign(memory, 15.0) == writer
+
+
 def test_a_third_value_while_a_write_is_unknown_is_somebody_elses(memory: Memory) -> None:
     memory.sent(A, 6.0, Outcome.UNKNOWN, 10.0)
     memory.saw(A, 9.0, 15.0, "kubectl")
