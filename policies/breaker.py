@@ -148,7 +148,7 @@ class Breaker:
         ]
         # One that could not be read yet is seen for the first time when it can: it may be out.
         seen = {n: one for n, one in health.items() if n in state.replicas or owners[n][1].accepted is not None}
-        return tuple(proposals), known._replace(replicas=seen, versions=versions)
+        return tuple(proposals), self.State(seen, known.rough, known.looked, versions)
 
     def _longest(self, view: View) -> float:
         """How long one that is only slow is out at most. Where the target knows in and out alone, a probe gets the

@@ -139,12 +139,13 @@ class Capacity:
         rested = view.tick.at if _relieved(view, brief) else state.rested
         trim = self._trim(view, objectives, brief, state, rested)
         busy = state.busy if state.busy is not None and _idle(view) else view.tick.at
-        state = self.State(trim, view.tick.at, busy, state.short, rested, state.queued)
-        made, short = [], state.short
+        short, queued = state.short, _long_queue(view)
+        state = self.State(trim, view.tick.at, busy, short, rested, state.queued)
+        made = []
         for target in sorted(view.targets):
             short = self._waiting(view, target, short)
             made.append(self._given_up(view, target, self._one(view, target, state), short))
-        return tuple(made), state._replace(short=short, queued=_long_queue(view))
+        return tuple(made), self.State(trim, view.tick.at, busy, short, rested, queued)
 
     def _one(self, view: View, target: Target, state: "Capacity.State") -> Proposal:
         estimate, config = view.estimate, self.config

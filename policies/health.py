@@ -132,6 +132,8 @@ class Judge:
             one = one._replace(relapses=0, vainly=0)
         if told.restarts is not None and told.restarts < one.restarts:
             one = one._replace(restarts=told.restarts)
+        if told.paced is None:
+            return one  # nothing to judge
         slowness = told.slowness
         after = _averaged(one, told, slowness, MEMORY)
         if after is one or slowness is None:

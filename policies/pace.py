@@ -150,5 +150,6 @@ def _batch(scope: Scope, latency: Reading) -> float | None:
 def _step(view: View) -> Callable[[float], float]:
     """Seconds of a step by the model of the pool, by batch."""
     evidence = view.estimate.evidence
-    base, each, least = (evidence.get(f"step_{name}", 0.0) for name in ("base", "each", "least"))
+    base, each = evidence.get("step_base", 0.0), evidence.get("step_each", 0.0)
+    least = evidence.get("step_least", 0.0)
     return lambda batch: max(base + each * batch, least * batch)

@@ -36,7 +36,8 @@ BROKEN = 0.02  # share of a tenant's requests whose refusal is no chance
 
 def weights_of(view: View) -> dict[str, float]:
     """The weight of each tenant that has a cap."""
-    return {target.member: weight_of(view.tenants.get(target.member, NOBODY)) for target in view.targets}
+    tenants = view.tenants
+    return {name: weight_of(tenants.get(name, NOBODY)) for _, _, name in view.targets}
 
 
 def weight_of(rules: TenantRules) -> float:
@@ -62,10 +63,11 @@ def counted_on(view: View, demands: Mapping[str, float], supply: float) -> dict[
     """What each may count on, tokens/s: what it was promised, in proportion where that is more than there is; where
     nobody was promised anything, its part."""
     if any(one.guarantee > 0 for one in view.tenants.values()):
-        own = {name: view.tenants.get(name, NOBODY).guarantee for name in demands}
-        cut = 1.0
-        if promised(view, demands) > supply:
-            cut = water_level([Flow(d, 0.0, own[n]) for n, d in demands.items() if own[n] > 0], supply)
+        tenants = view.tenants
+        own = {name: tenants.get(name, NOBODY).guarantee for name in demands}
+        if _within(demands, own) <= supply:
+            return own
+        cut = water_level([Flow(d, 0.0, own[n]) for n, d in demands.items() if own[n] > 0], supply)
         return {name: one * cut for name, one in own.items()}
     parts = parts_of(weights_of(view), supply)
     return {name: parts[name] for name in demands}
@@ -81,7 +83,7 @@ def sheddable(view: View, brief: Brief) -> float:
 
 def shielded(demands: Mapping[str, float], owed: Mapping[str, float]) -> tuple[str, ...]:
     """Those that ask for something, and for no more than they may count on."""
-    return tuple(name for name, demand in demands.items() if 0.0 < demand <= owed[name])
+    return tuple([name for name, demand in demands.items() if 0.0 < demand <= owed[name]])
 
 
 def aside(
@@ -100,8 +102,13 @@ def aside(
 
 def promised(view: View, demands: Mapping[str, float]) -> float:
     """What is asked for of what was promised, tokens/s."""
-    owed = [(d, view.tenants.get(name, NOBODY).guarantee) for name, d in demands.items()]
-    return math.fsum([d if d < own else own for d, own in owed])  # noqa: FURB136 - in a fifth of the time of min
+    return _within(demands, {name: view.tenants.get(name, NOBODY).guarantee for name in demands})
+
+
+def _within(demands: Mapping[str, float], own: Mapping[str, float]) -> float:
+    """What is asked for of what is each one's own."""
+    pairs = zip(demands.values(), own.values(), strict=True)  # both are of the same names in the same order
+    return math.fsum([d if d < mine else mine for d, mine in pairs])  # noqa: FURB136 - in a fifth of the time of min
 
 
 def broken(pool: PoolReadings, names: Sequence[str]) -> bool | None:

@@ -175,13 +175,14 @@ def _verdict(
     stuck, faulty = bool(scope.usable(_STUCK)), bool(scope.usable(_FAULTS))
     restarts = None if killed is None and crashed is None else (killed or 0.0) + (crashed or 0.0)
     counted = span(now, scope.get(_ERRORS)) if count else None
+    was_heard = looked.usable is not None or heard(scope)
     ratio, raw, paced, samples = None, None, None, 0.0
     if told is not None:
         ratio, raw = told.ratio, told.raw
     if mine is not None:
         paced, samples = Span(mine.since, mine.read), mine.samples
     said = (
-        heard(scope), ratio, raw, first, paced, samples, share if count else None, count, counted, rest, stuck, faulty,
+        was_heard, ratio, raw, first, paced, samples, share if count else None, count, counted, rest, stuck, faulty,
         restarts, idle,
     )  # fmt: skip
     return _tuple(Verdict, said)

@@ -245,10 +245,8 @@ class Weights:
         the largest 1."""
         raw, known = {}, set[str]()
         for name, own in parts.items():
-            members = {one: state.members[one] for one in own}
-            paces = [
-                member.pace for one, member in members.items() if member.pace is not None and self._told(view, one)
-            ]
+            members = state.members
+            paces = [pace for one in own if (pace := members[one].pace) is not None and self._told(view, one)]
             unknown = not paces or 2 * len(paces) < len(own)
             if unknown and not _zoned(name, own):
                 continue
@@ -256,8 +254,8 @@ class Weights:
             speeds = [1.0] if unknown else [math.exp(-gain * self._beyond(pace)) for pace in paces]
             speed = math.fsum(speeds) / len(speeds)
             size = math.fsum(
-                self._capacity(view, one) * (self._ramp(member, view.tick.at) if _zoned(name, own) else 1.0)
-                for one, member in members.items()
+                self._capacity(view, one) * (self._ramp(members[one], view.tick.at) if _zoned(name, own) else 1.0)
+                for one in own
             )
             raw[name] = size * speed / self.config.shares.get(name, 1.0)
             if not unknown:
@@ -356,7 +354,7 @@ class Weights:
         moved = max((abs(p.value - anchor[p.target.member]) for p in proposals if p.ask is _SET), default=0.0)
         if moved >= MOVED and state.hit is not None and state.since is not None and now - state.since >= WARM:
             return state._replace(anchor=current, move=Move(now, anchor, state.hit, state.noise))
-        return state._replace(anchor=anchor)
+        return state if anchor is state.anchor else state._replace(anchor=anchor)
 
     def _cost(
         self, view: View, current: Mapping[str, float], state: "Weights.State"

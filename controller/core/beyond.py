@@ -16,6 +16,8 @@ from controller.core.model import Lever
 from controller.core.ports import Estimate
 from controller.core.rules import FleetRules
 
+_DOWNGRADE = Lever.DOWNGRADE
+
 
 class Beyond(NamedTuple):
     """Of one sender and one receiver: `share` of what it carries, and the `classes` there that may be shed first."""
@@ -38,15 +40,13 @@ def beyond(rules: FleetRules, policies: Mapping[str, Any]) -> dict[tuple[str, st
     known = {one.pool: one for one in rules.pools}
     found = {}
     for pool in rules.pools:
-        for lever in pool.levers:
-            if lever.lever is not Lever.DOWNGRADE:
-                continue
-            says = getattr(policies.get(f"{pool.pool}/{lever.lever}"), "beyond", None)
-            if says is None:
-                continue
-            for name in lever.members:
-                there = known.get(name)
-                shed = sorted(n for n, one in there.classes.items() if one.sheddable) if there is not None else []
-                if there is not None and shed and (share := says(there.acting)) > 0:
-                    found[pool.pool, name] = Beyond(share, tuple(shed))
+        if not pool.receivers:
+            continue
+        says = getattr(policies.get(f"{pool.pool}/{_DOWNGRADE}"), "beyond", None)
+        if says is None:
+            continue
+        for name in pool.receivers:
+            there = known.get(name)
+            if there is not None and there.sheddable_classes and (share := says(there.acting)) > 0:
+                found[pool.pool, name] = Beyond(share, there.sheddable_classes)
     return found

@@ -119,6 +119,8 @@ def asked(decision: Decision) -> bool:
 
 def stranded(drains: Mapping[str, Drain], rules: FleetRules) -> list[str]:
     """What is to be told of replicas that a drain took out where the config has no weights any more."""
+    if not any(held.taken for held in drains.values()):
+        return []  # nearly always
     weighed = {pool.pool for pool in rules.pools for lever in pool.levers if lever.lever is Lever.WEIGHT}
     return [
         f"{listed(sorted(held.taken))} of {pool} got a weight of 0 by a drain, and no lever gives it back"

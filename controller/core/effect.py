@@ -158,7 +158,7 @@ def watch(seen: Seen, state: PoolEffect) -> tuple[PoolEffect, tuple[Finding, ...
     """Take in what is seen, judge what has settled, and watch what moved since the last tick."""
     span = max(SPAN, 2 * seen.window)
     samples = state.samples if seen.sample is None else (*state.samples, seen.sample)
-    samples = tuple(s for s in samples if s.at > seen.at - span - 1e-6)
+    samples = tuple([s for s in samples if s.at > seen.at - span - 1e-6])
     trials, found = dict[Lever, Trial](), []
     for lever, trial in state.trials.items():
         if lever not in seen.rules:
@@ -186,7 +186,7 @@ def watch(seen: Seen, state: PoolEffect) -> tuple[PoolEffect, tuple[Finding, ...
             if before is not None:
                 trials[lever] = Trial(seen.at, seen.at, state.values, before)
     values = {one: v if one in moves else state.values.get(one, v) for one, v in seen.values.items()}
-    after = state._replace(samples=samples, values=values, trials=trials)
+    after = PoolEffect(samples, values, trials, state.absents, state.passed_over, state.undos)
     return _conclude(after, found, seen, state.trials), tuple(found)
 
 

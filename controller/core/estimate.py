@@ -18,8 +18,10 @@ from controller.core.ports import Estimate
 from controller.core.reading import Reading
 from controller.core.signals import Signal
 from controller.core.sizes import Band
-from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capacity, charges, proven, terms
+from controller.core.step_model import KV_FILL, Capacity, Profile, Shape, capacity, charges, proven, terms, unseated
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every replica.
+_DEPTH, _KV = Signal.QUEUE_DEPTH, Signal.KV_USAGE
 BURN_MARGIN = 0.15  # extra capacity while the error budget burns too fast
 BLAME = 300.0  # seconds for which the failures of a version are in the short window of the budget
 DRAIN = 60.0  # seconds in which a backlog should be gone
@@ -130,7 +132,7 @@ def _batches(spec: EstimatorSpec, profile: Profile, shape: Shape, state: Estimat
     # That of the default profile is another engine's.
     told = spec.profile.max_num_seqs if spec.profile is not None else spec.max_num_seqs
     most = [one for one in (state.slots.limit, told) if one is not None]
-    found = {"in_time": capacity(profile.unseated(), shape, state.kappa, spec.itl_target, state.kv_sequences).sequences}
+    found = {"in_time": unseated(profile, shape, state.kappa, spec.itl_target, state.kv_sequences)}
     if most:
         found["slots"] = min(most)
     if state.stragglers:
@@ -236,10 +238,11 @@ def _recent(pool: PoolReadings) -> float | None:
 
 def _serving(pool: PoolReadings, target: TargetState | None) -> float | None:
     """Replicas that serve: those whose scrapes we see, else what the owner says is ready."""
-    seen = [scope for scope in pool.replicas.values() if scope.get(Signal.QUEUE_DEPTH).value is not None
-            or scope.get(Signal.KV_USAGE).value is not None]  # fmt: skip
+    seen = sum([
+        scope.get(_DEPTH).value is not None or scope.get(_KV).value is not None for scope in pool.replicas.values()
+    ])  # fmt: skip
     if seen:
-        return float(len(seen))
+        return float(seen)
     ready: Reading = pool.get(Signal.READY_REPLICAS)
     if ready.value is not None:
         return ready.value

@@ -95,7 +95,7 @@ def update(
         return Forecast(0.0, 0.0, law=LAWS[state.law]), state._replace(at=None, issued=waiting)
     young = math.log(late) if late is not None and late > FLOOR * 2 else None
     laws = state.laws.follow(now, math.log(value), young, fresh=state.at is None)
-    state = _judged(state._replace(laws=laws), now, q)
+    state = _judged(state, laws, now, q)
     here = laws.track.flat
     points = tuple(min(max(point, here - CLAMP), here + CLAMP) for point in laws.ahead(now, horizon))
     law = state.law if state.law < len(points) else DEFAULT
@@ -104,20 +104,21 @@ def update(
     uppers = tuple(min(p + m, here + CLAMP) for p, m in zip(points, margins, strict=True))
     issued = state.issued
     # A margin that nobody has earned says nothing of who is right.
-    earned = sum(horizon / SIMILAR <= one.horizon <= horizon * SIMILAR for one in state.errors) >= FEW
+    earned = sum([horizon / SIMILAR <= one.horizon <= horizon * SIMILAR for one in state.errors]) >= FEW
     # One a step: more would tell the same.
     if not issued or now + horizon >= issued[-1].due + STEP - 1e-6:
         issued = (*issued, Issued(now + horizon, horizon, law, points, uppers if earned else ()))
     made = Forecast(math.exp(points[law]), math.exp(uppers[law]), math.exp(here), laws.track.noise, LAWS[law])
-    return made, state._replace(at=now, law=law, issued=issued)
+    after = ForecastState(now, laws, law, issued, state.errors, state.losses, state.counts, state.alpha)
+    return made, after
 
 
-def _judged(state: ForecastState, now: float, q: float) -> ForecastState:
-    """With what came due counted, and the law chosen anew."""
+def _judged(state: ForecastState, laws: Laws, now: float, q: float) -> ForecastState:
+    """With what came due counted by what the `laws` know now, and the law chosen anew."""
     faded = math.exp(-(now - state.at) / MEMORY) if state.at is not None else 1.0
     losses, counts = [x * faded for x in state.losses], [x * faded for x in state.counts]
     errors, alpha = state.errors, state.alpha
-    truth, jumped = state.laws.track.flat, state.laws.track.jumped
+    truth, jumped = laws.track.flat, laws.track.jumped
     for one in state.issued:
         if one.due > now or (jumped is not None and one.due - one.horizon < jumped <= now):
             continue
@@ -129,10 +130,9 @@ def _judged(state: ForecastState, now: float, q: float) -> ForecastState:
             continue
         miss = 1.0 if truth > one.uppers[one.law] else 0.0
         alpha = min(max((1 - q if alpha is None else alpha) + GAMMA * (1 - q - miss), 0.03), 0.5)
-    return state._replace(
-        errors=errors, losses=tuple(losses), counts=tuple(counts), alpha=alpha,
-        law=_chosen(state.law, losses, counts), issued=tuple(one for one in state.issued if one.due > now),
-    )  # fmt: skip
+    issued = tuple([one for one in state.issued if one.due > now])
+    law = _chosen(state.law, losses, counts)
+    return ForecastState(state.at, laws, law, issued, errors, tuple(losses), tuple(counts), alpha)
 
 
 def _chosen(law: int, losses: list[float], counts: list[float]) -> int:

@@ -17,6 +17,8 @@ from controller.core.ports import Balance, Estimate
 from controller.core.rules import LeverRules, PoolRules
 from controller.core.signals import Signal
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and each lever asks for it.
+_REPLICAS = Lever.REPLICAS
 FASTEST = 30.0  # seconds that a change takes to show at least
 IDLE = 1e-3  # replica-equivalents of demand below which there is nothing to follow
 MOST_OFF = 0.95  # share of the demand beyond which more relief is no further swing
@@ -43,9 +45,10 @@ def look(
         return state
     values: dict[Lever, dict[str, float]] = {lever: {} for lever in rules}
     foreign: set[Lever] = set()
+    owners = snapshot.targets
     for lever, own in values.items():
         for target in pool.of_lever(lever):
-            held = snapshot.targets.get(target, UNREAD)
+            held = owners.get(target, UNREAD)
             value = held.accepted
             if value is not None:
                 own[target.member] = value
@@ -113,7 +116,7 @@ def _note(
     if not values or balance.demand < IDLE:
         return None
     state = state if state is not None else OscillationState()
-    if rules.lever is Lever.REPLICAS:
+    if rules.lever is _REPLICAS:
         value = max(next(iter(values.values())), 1.0)
         drive = math.log(max(balance.demand, balance.ahead))
         dead_time = max(estimate.horizon, rules.settle + pool.window, FASTEST)

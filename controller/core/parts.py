@@ -66,7 +66,9 @@ def split(
     usual = charge(shape.prompt, shape.output)
     rates, weighed = [], {}
     for name, scope in sorted(scopes.items()):
-        rate = _offered(scope)
+        rate = scope.usable(_OFFERED)
+        if rate is None:  # where only that is told, what finished: a part that is too small is better than none
+            rate = scope.usable(_FINISHED)
         if rate is not None:
             rates.append(rate)
             weighed[name] = rate * _cost(done.get(name), charge, usual) / usual
@@ -75,12 +77,6 @@ def split(
     if whole <= 0:
         return {}
     return {name: demand * weight / whole for name, weight in weighed.items()}
-
-
-def _offered(scope: Scope) -> float | None:
-    """What is offered; where only that is told, what finished: a part that is too small is better than none."""
-    rate = scope.usable(_OFFERED)
-    return rate if rate is not None else scope.usable(_FINISHED)
 
 
 def _lately(scope: Scope) -> tuple[float, float, float] | None:

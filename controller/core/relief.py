@@ -221,21 +221,20 @@ class Known:
         that has had nothing to do cannot tell its rate, and would never be sent anything: until it can, its replicas
         count as no stronger and no weaker than those here."""
         room, exchange = {}, {}
-        for rules in pool.levers:
-            for name in rules.members if rules.lever is _DOWNGRADE else ():
-                there = self._estimates.get(name)
-                if there is None or not there.trusted or not estimate.unit_rate:
-                    continue
-                if not there.unit_rate and (there.offered is None or there.offered > 0):
-                    continue
-                serving = max(0.0, there.evidence.get("serving", 0.0) - self.held_out(name))
-                if there.unproven and there.unit_rate:  # a fresh version gets no more than its replicas have shown
-                    serving *= min(1.0, there.evidence.get("proven_rate", 0.0) / there.unit_rate)
-                carried = usable(serving, there)
-                if (more := self._beyond.get((pool.pool, name))) is not None:
-                    carried += more.of(carried, there)
-                room[name] = max(0.0, carried - (there.demand or 0.0) - self.charged(name))
-                exchange[name] = estimate.unit_rate / there.unit_rate if there.unit_rate else 1.0
+        for name in pool.receivers:
+            there = self._estimates.get(name)
+            if there is None or not there.trusted or not estimate.unit_rate:
+                continue
+            if not there.unit_rate and (there.offered is None or there.offered > 0):
+                continue
+            serving = max(0.0, there.evidence.get("serving", 0.0) - self.held_out(name))
+            if there.unproven and there.unit_rate:  # a fresh version gets no more than its replicas have shown
+                serving *= min(1.0, there.evidence.get("proven_rate", 0.0) / there.unit_rate)
+            carried = usable(serving, there)
+            if (more := self._beyond.get((pool.pool, name))) is not None:
+                carried += more.of(carried, there)
+            room[name] = max(0.0, carried - (there.demand or 0.0) - self.charged(name))
+            exchange[name] = estimate.unit_rate / there.unit_rate if there.unit_rate else 1.0
         return room, exchange
 
     def charge(self, pool: PoolRules, decisions: Mapping[str, Decision], now: Balance) -> None:

@@ -155,6 +155,16 @@ class PoolRules:
         return any(one.lever is Lever.BREAKER for one in self.levers)
 
     @cached_property
+    def goes_by_version(self) -> bool:
+        """Whether its breaker takes out the replicas of one version as one cause."""
+        return any(one.lever is Lever.BREAKER and one.version_group > 0 for one in self.levers)
+
+    @cached_property
+    def receivers(self) -> tuple[str, ...]:
+        """The pools that it may send work to."""
+        return tuple(name for one in self.levers if one.lever is Lever.DOWNGRADE for name in one.members)
+
+    @cached_property
     def consenting_tenants(self) -> frozenset[str]:
         """Tenants whose requests may go to a smaller model."""
         return frozenset(name for name, one in self.tenants.items() if one.consents)
@@ -163,6 +173,11 @@ class PoolRules:
     def consenting_classes(self) -> frozenset[str]:
         """The same of request classes."""
         return frozenset(name for name, one in self.classes.items() if one.consents)
+
+    @cached_property
+    def sheddable_classes(self) -> tuple[str, ...]:
+        """Request classes that may be refused first, sorted."""
+        return tuple(sorted(name for name, one in self.classes.items() if one.sheddable))
 
     def of_lever(self, lever: Lever) -> tuple[Target, ...]:
         """Targets of a lever that are known beforehand, sorted."""
@@ -235,7 +250,7 @@ class FleetRules:
     def senders_first(self) -> tuple[PoolRules, ...]:
         """Pools by name, but who sends work elsewhere comes before who receives it. The config refuses circles; in one,
         the order is by name."""
-        receivers = {p.pool: [n for r in p.levers if r.lever is Lever.DOWNGRADE for n in r.members] for p in self.pools}
+        receivers = {pool.pool: pool.receivers for pool in self.pools}
         depth: dict[str, int] = {}
 
         def steps(name: str, seen: tuple[str, ...]) -> int:

@@ -35,11 +35,12 @@ from controller.core.why import Why
 
 # Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every target.
 _OFF, _PROTECT, _BREAKER = Mode.OFF, Mode.PROTECT, Lever.BREAKER
-_REPLICAS, _PIN, _UNAVAILABLE = Lever.REPLICAS, Why.PIN, Why.CAPACITY_UNAVAILABLE
+_REPLICAS, _ADMISSION, _PIN, _UNAVAILABLE = Lever.REPLICAS, Lever.ADMISSION, Why.PIN, Why.CAPACITY_UNAVAILABLE
 _UNGUARDED = GuardState()
 _Steps = tuple[Step, ...]
 _NO_STEPS: _Steps = ()
 _BOUNDS = (Ask.AT_LEAST, Ask.AT_MOST)
+_isfinite = math.isfinite
 _tuple = tuple.__new__  # past the one of named tuples, which takes two to three times as long
 
 
@@ -61,6 +62,7 @@ class Rung:
         self.cases: dict[Target, Case] = {}
         self._off, self._per_replica = lever.mode is _OFF, lever.lever in PER_REPLICA
         self._capacity, self._undone = lever.lever is _REPLICAS, lever.lever in seen.effect.undos
+        self._admits = lever.lever is _ADMISSION
         # Whether also what stays is looked at: capacity that is short, and values that an undo takes back.
         self._looks = self._capacity or self._undone
         self._calm = not (self._off or self._looks or lever.own)
@@ -72,7 +74,7 @@ class Rung:
 
     def propose(
         self, policy: Policy[Any] | None, left: float, short: float, state: Any, below: float = 0.0
-    ) -> tuple[dict[Target, list[Proposal]], Any]:
+    ) -> tuple[dict[Target, tuple[Proposal, ...]], Any]:
         """What the policy wants, by target, and its next state. `left` is the relief that is still wanted of the whole
         that is `short`; `below` what rungs further down can take of it."""
         readings = self.common.pool
@@ -91,13 +93,13 @@ class Rung:
             proposals, after = policy.propose(
                 view, self.pool.objectives, brief, policy.initial() if state is None else state
             )
-            wanted: dict[Target, list[Proposal]] = {}
+            wanted: dict[Target, tuple[Proposal, ...]] = {}
             mine = self.owners
             for one in proposals:
                 # A law that computes nonsense must not reach the merge; config tests find it, production ignores it.
                 target = one.target
-                if math.isfinite(one.value) and target in mine:
-                    wanted.setdefault(target, []).append(one)
+                if _isfinite(one.value) and target in mine:
+                    wanted[target] = (*wanted[target], one) if target in wanted else (one,)
         except Exception as error:  # noqa: BLE001 - a stranger's law must not stop the other pools; the plan tells
             self.broken = f"{type(error).__name__}: {error}"
             return {}, state
@@ -127,10 +129,10 @@ class Rung:
         made: dict[Target, Decision] = {}
         if self._drain is not None:
             wanted = drain.ask(self._drain, self.owners, wanted)
-        at_rest = True
+        at_rest, calm = True, self._calm
         for target, owner in self.owners.items():
             asked, before = wanted.get(target, ()), states.get(target, _UNGUARDED)
-            if self._stays(owner, asked):
+            if calm and self._stays(owner, asked):
                 made[target], states[target] = self._kept(target, asked[0], before)
             else:
                 made[target], states[target] = self._one(target, owner, asked, before)
@@ -148,7 +150,7 @@ class Rung:
         """Whether a target stays where it is by nobody's hand but the law's, at a value that its bounds leave alone. Of
         weights and breakers only at rest: all else is a matter of all of them."""
         value = owner.accepted
-        if not self._calm or len(asked) != 1 or value is None or asked[0].value != value:
+        if len(asked) != 1 or value is None or asked[0].value != value:
             return False
         if self._per_replica and value != self.lever.rest:
             return False
@@ -233,7 +235,7 @@ class Rung:
         if self._capacity:
             self.cases[target] = case
         safe = self.seen.effect.undone(target, wish, self._now) if self._undone else wish
-        kept = self._at_work(target, case.current, safe)
+        kept = self._at_work(target, case.current, safe) if self._admits else safe
         value, held, sought = guards.run(case, kept, undo=safe != wish)
         if kept != safe:
             held = (Step("guard", safe, kept, Why.OPERATING_POINT), *held)
@@ -243,7 +245,7 @@ class Rung:
 
     def _at_work(self, target: Target, current: float, wish: float) -> float:
         """The wish, of a cap on requests in flight no lower than what keeps its replicas at work."""
-        if wish >= current or self.lever.lever is not Lever.ADMISSION or target.member != operating.CONCURRENCY:
+        if wish >= current or target.member != operating.CONCURRENCY:
             return wish
         floor = operating.least(self.common.pool, self.pool.objectives, self.estimate)
         return wish if floor is None else max(wish, min(current, floor))

@@ -6,14 +6,16 @@ objective on a mean exists for engines and recordings that only know means; it h
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from controller.core.signals import Signal
 
 PASSING = 0.5  # share of the tightest promised wait; who waits no longer is between two steps of the engine
+_WAITS = (Signal.TTFT, Signal.QUEUE_TIME)
 UNPROMISED = 2.0  # seconds of wait that count as promised where nothing is
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Objective:
     """One promise. `target` in the unit of the signal; `share` the part of offered requests that must meet it, None
     for an objective on the mean; `window` the seconds over which the control loop judges it; `klass` the request class
@@ -26,7 +28,7 @@ class Objective:
     window: float
     klass: str = ""
 
-    @property
+    @cached_property
     def stat(self) -> str:
         """The statistic of the latency signal that stands for this objective: "p99", "p99.9" or "mean"."""
         return "mean" if self.share is None else f"p{self.share * 100:g}"
@@ -34,5 +36,5 @@ class Objective:
 
 def passing(objectives: Sequence[Objective]) -> float:
     """Seconds of wait that are no queue: half of the tightest wait that is promised."""
-    waits = [o.target for o in objectives if o.signal in (Signal.TTFT, Signal.QUEUE_TIME)]
+    waits = [o.target for o in objectives if o.signal in _WAITS]
     return PASSING * min(waits, default=UNPROMISED)

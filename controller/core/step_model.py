@@ -36,10 +36,6 @@ class Profile:
     kv_tokens: float | None = None
     host: float = 0.0
 
-    def unseated(self) -> "Profile":
-        """The same engine with as many seats as anybody wants."""
-        return Profile(self.a, self.b, self.c, self.d, self.e, math.inf, self.kv_tokens, self.host)
-
 
 class Shape(NamedTuple):
     """Mean tokens per request: prompt, output, and the share of the prompt found in the prefix cache."""
@@ -113,9 +109,28 @@ def capacity(
     """The operating point. `itl_target` seconds per output token or None; `kv_sequences` how many sequences the KV
     cache was measured to hold, None when unknown; `full` the batch at which requests had to wait, None when that was
     never seen."""
-    bounds = {"slots": profile.max_num_seqs if full is None else min(full, profile.max_num_seqs)}
+    slots = profile.max_num_seqs if full is None else min(full, profile.max_num_seqs)
+    base, each, least = unscaled = terms(profile, shape, 1.0)
+    n, limit = _sequences(profile, shape, unscaled, kappa, itl_target, kv_sequences, slots)
+    step = max(kappa * base + kappa * each * n, kappa * least * n)
+    return Capacity(n, n / (max(shape.output, 1.0) * step), limit)
+
+
+def unseated(
+    profile: Profile, shape: Shape, kappa: float, itl_target: float | None, kv_sequences: float | None
+) -> float:  # fmt: skip
+    """The sequences at the operating point of the same engine with as many seats as anybody wants."""
+    return _sequences(profile, shape, terms(profile, shape, 1.0), kappa, itl_target, kv_sequences, math.inf)[0]
+
+
+def _sequences(
+    profile: Profile, shape: Shape, unscaled: tuple[float, float, float], kappa: float, itl_target: float | None,
+    kv_sequences: float | None, slots: float,
+) -> tuple[float, str]:  # fmt: skip
+    """How many, and what limits them; `unscaled` are the ``terms`` without kappa."""
+    bounds = {"slots": slots}
     if itl_target is not None:
-        room, (base, each, least) = HEADROOM * itl_target / kappa, terms(profile, shape, 1.0)
+        room, (base, each, least) = HEADROOM * itl_target / kappa, unscaled
         bounds["latency"] = max(1.0, (room - base) / each)
         if profile.host:
             bounds["latency"] = max(1.0, min(bounds["latency"], room / least))
@@ -123,9 +138,8 @@ def capacity(
         bounds["kv"] = KV_FILL * profile.kv_tokens / (shape.prompt + shape.output / 2)
     if kv_sequences is not None:
         bounds["kv"] = min(bounds.get("kv", kv_sequences), KV_FILL * kv_sequences)
-    limit = min(bounds, key=lambda name: (bounds[name], name))
-    n = max(1.0, bounds[limit])
-    return Capacity(n, n / (max(shape.output, 1.0) * step_time(profile, shape, n, kappa)), limit)
+    n, limit = min([(value, name) for name, value in bounds.items()])
+    return max(1.0, n), limit
 
 
 def proven(profile: Profile, shape: Shape, kappa: float, at: Capacity, seen: float | None) -> float:

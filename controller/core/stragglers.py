@@ -16,6 +16,8 @@ from controller.core.model import PoolReadings
 from controller.core.signals import Signal
 from controller.core.step_model import Profile, Shape, terms
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every replica.
+_ITL, _RUNNING = Signal.ITL, Signal.RUNNING
 SLOW = 2.0  # times the median; scrapes of healthy fleets show more only now and then, with prompts of 32,000 tokens
 LEAST = 3  # replicas of which a median says who is slow
 FEW = 20.0  # gaps between tokens that make a mean
@@ -35,11 +37,11 @@ def others(pool: PoolReadings, profile: Profile, shape: Shape) -> Others | None:
     base, each, least = terms(profile, shape, 1.0)
     seen = []
     for _, scope in sorted(pool.replicas.items()):
-        latency = scope.latency(Signal.ITL, "mean")
+        latency = scope.latency(_ITL, "mean")
         count = latency.count or 0.0
         if count < FEW or not (itl := latency.usable):
             continue
-        running = scope.get(Signal.RUNNING).usable
+        running = scope.usable(_RUNNING)
         if running is not None:
             flowing = count * itl / latency.window if latency.window else 0.0  # of the same seconds
             batch = max(flowing, running, 1.0)

@@ -8,11 +8,13 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from controller.core.model import Lever, PoolReadings
+from controller.core.model import PoolReadings
 from controller.core.rules import FleetRules, PoolRules
 from controller.core.signals import Signal
 from controller.core.worse import LEAST_ENDED, LIMIT, ended
 
+# Looked up by name of the module: a member of an enum takes ten times as long, and this is asked of every replica.
+_ERRORS = Signal.ERROR_RATIO
 Readings = Mapping[str, PoolReadings]
 
 
@@ -29,7 +31,7 @@ def wrong(rules: FleetRules, pools: Readings) -> list[str]:
 def _fails(pool: str, readings: PoolReadings) -> Sequence[str]:
     """Most of the replicas fail."""
     replicas = readings.replicas.values()
-    if 2 * sum([(one.usable(Signal.ERROR_RATIO) or 0.0) >= LIMIT for one in replicas]) <= len(replicas):
+    if 2 * sum([(one.usable(_ERRORS) or 0.0) >= LIMIT for one in replicas]) <= len(replicas):
         return ()  # nearly always
     ends = [one for _, scope in sorted(readings.replicas.items()) if (one := ended(scope))[1] > 0]
     count = math.fsum(of for _, of in ends)
@@ -45,7 +47,7 @@ def _fails(pool: str, readings: PoolReadings) -> Sequence[str]:
 
 def _untold(pool: PoolRules, readings: PoolReadings) -> Sequence[str]:
     """Versions are to go out as one cause, and replicas do not tell theirs."""
-    if not any(one.lever is Lever.BREAKER and one.version_group > 0 for one in pool.levers):
+    if not pool.goes_by_version:
         return ()
     heard = [
         name for name, scope in sorted(readings.replicas.items())
