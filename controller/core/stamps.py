@@ -3,7 +3,9 @@
 A tick tells what was counted since the tick before as far as its samples reach, and while Prometheus is away there are
 none. The first answer after an outage still shows old samples, and the next ones carry the growth of the whole gap:
 taken as that of one tick, a load of 9/s looked like 30/s. So the increments of a replica are dated by the stamps of the
-two samples that they lie between. What a sample lags behind the tick is the same at both ends and left out of it.
+two samples that they lie between. What a sample lags behind the tick is mostly the same at both ends and left out of
+it. Where a second outage follows the first at once, the sample that carries the growth of the first is old itself when
+it is seen: how much older than one usually is says how much earlier its increments were.
 
 Where a source tells no stamps, nobody knows which tick after a gap carries it. Then ticks are taken together, from the
 one that bridged the gap to the one at which a replica moved again.
@@ -26,11 +28,12 @@ _SAME = 1e-3  # seconds; stamps are in milliseconds
 
 
 class Dated(NamedTuple):
-    """One replica at one tick: its increments are of the last `seconds`, 0 where it has no newer sample; `seen` is the
-    tick (unix seconds) at which its newest sample was new."""
+    """One replica at one tick: its increments are of the last `seconds` until `ago`, 0 where it has no newer sample;
+    `seen` is the tick (unix seconds) at which its newest sample was new."""
 
     seconds: float
     seen: float
+    ago: float = 0.0
 
 
 class Dating(NamedTuple):
@@ -46,14 +49,15 @@ class Dating(NamedTuple):
 
     def share(self, begin: float, end: float, at: float) -> float:
         """The part of the increments of the tick at `at` that is dated between two times."""
-        spans = [one.seconds for one in self.replicas.values() if one.seconds > 0] or [self.tick]
-        return sum(overlap(span, begin, end, at) for span in spans) / sum(spans)
+        spans = [(one.seconds, at - one.ago) for one in self.replicas.values() if one.seconds > 0] or [(self.tick, at)]
+        return sum(overlap(span, begin, end, until) for span, until in spans) / sum(span for span, _ in spans)
 
     def of(self, replica: str, begin: float, end: float, at: float) -> float:
         """The same for the increments of one replica."""
         one = self.replicas.get(replica)
-        span = one.seconds if one is not None and one.seconds > 0 else self.tick
-        return overlap(span, begin, end, at) / span
+        if one is None or one.seconds <= 0:
+            return overlap(self.tick, begin, end, at) / self.tick
+        return overlap(one.seconds, begin, end, at - one.ago) / one.seconds
 
     def seen(self, replica: str = "") -> float | None:
         """When its newest sample was new; None where that is not known."""
@@ -71,6 +75,7 @@ class _Known:
     stamp: float  # of its newest sample, unix seconds
     moved: float  # the tick at which that was new
     gauges: Mapping[Fact, float]
+    lags: tuple[float, ...]  # how old its newest samples were when they were new here
     steps: tuple[float, ...] = ()  # the newest of its own
 
     @property
@@ -109,7 +114,7 @@ class Stamps:
             stamp = at - (_age(one) if stamped else 0.0)
             before = self._known.get(name)
             if before is None:
-                known[name] = _Known(stamp, at, one.gauges)
+                known[name] = _Known(stamp, at, one.gauges, (at - stamp,))
                 dated[name] = Dated(tick, at)
                 continue
             if stamped:
@@ -124,15 +129,17 @@ class Stamps:
                 overdue += still
                 dated[name] = Dated(0.0, before.moved if still else at)
                 continue
-            known[name] = _Known(stamp, at, one.gauges, (*before.steps[1 - _OWN :], step))
+            lags, own = (*before.lags[1 - _OWN :], at - stamp), (*before.steps[1 - _OWN :], step)
+            known[name] = _Known(stamp, at, one.gauges, lags, own)
             if not opened:
                 self._pending.discard(name)
             steps.append(step)
             since_start = _since_start(one, stamp)
             gap = min(step, since_start) if since_start is not None else step
-            beyond = since is not None and gap > GAP * max(usual, tick)
+            ago = max(0.0, at - stamp - min(before.lags))
+            beyond = since is not None and gap + ago > max(usual, tick) + (GAP - 1.0) * (usual or tick)
             late |= beyond
-            dated[name] = Dated(gap if beyond else tick, at)
+            dated[name] = Dated(gap, at, ago) if beyond else Dated(tick, at)
         self._known = known
         if steps and since is not None:
             self._steps.append(median(steps))

@@ -116,7 +116,7 @@ class History:
             old = self.entries[place]
             more = part(old.since, old.at)
             if not more.counters and not more.histograms:
-                break
+                continue  # of two replicas one may tell of what was long ago
             replicas = {
                 name: r._replace(counters=_sum(r.counters, m.counters), histograms=_sums(r.histograms, m.histograms))
                 for name, r in old.replicas.items()
