@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import yaml
 
 from actuators.kubernetes_scale.slices import endpoint_slices
-from controller.core.params import param
+from controller.core.params import param, refuse
 from controller.core.ports import ActuatorError
 
 log = logging.getLogger("governor.endpoints")
@@ -53,14 +53,18 @@ class Inline:
     replicas: Mapping[str, str] = param("host:port of each replica, by its name in the metrics.")
 
     def __post_init__(self) -> None:
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         listens: dict[str, str] = {}
         for name, address in self.replicas.items():
             try:
                 one = parsed(name, address)
             except OriginError as error:
-                raise ValueError(f"replicas.{name}: {error}") from error
+                yield f"replicas.{name}: {error}"
+                continue
             if listens.setdefault(one.address, name) != name:
-                raise ValueError(f"replicas.{name}: {address} is {listens[one.address]} too; write where it listens")
+                yield f"replicas.{name}: {address} is {listens[one.address]} too; write where it listens"
 
 
 @dataclass(frozen=True, slots=True)

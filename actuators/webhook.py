@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from actuators.memory import Memory
 from actuators.paced import begun, paced, within
 from controller.core.address import shown, unusable
 from controller.core.model import Applied, Decision, Lever, Outcome, Target, TargetState
-from controller.core.params import SecretRef, Unit, param
+from controller.core.params import SecretRef, Unit, param, refuse
 from controller.core.ports import Ack, Binding, Capability, Finding
 
 _MAX_BODY = 1 << 20  # bytes of an answer; more is not an answer
@@ -52,13 +52,16 @@ class WebhookConfig:
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         for name, url in (("url", self.url), ("read_url", self.read_url)):
             if not url and name == "read_url":
                 continue
             if problem := unusable(url, "use bearer or secret", example="https://host/path"):
-                raise ValueError(f"{name}: {problem}")
+                yield f"{name}: {problem}"
         if not self.read_url and self.initial is None:
-            raise ValueError("read_url: nothing tells which value is in force; set read_url, or else initial")
+            yield "read_url: nothing tells which value is in force; set read_url, or else initial"
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,8 @@ def outcome_words(applied: Applied) -> str:
         Outcome.FAILED: "failed",
         Outcome.UNKNOWN: "outcome unknown",
     }[applied.outcome]
+    if applied.waits:
+        words = "put off"
     return f"{words}: {applied.detail}" if applied.detail else words
 
 

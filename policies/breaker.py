@@ -12,14 +12,14 @@ fleet shrinks. It complements the proxy's own outlier detection, which sees erro
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from controller.core.estimate import READS
 from controller.core.group import most_out, of_one_version
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState, Tick
-from controller.core.params import Unit, param
+from controller.core.params import Unit, param, refuse
 from controller.core.ports import Brief, View
 from controller.core.relief import OUT
 from controller.core.signals import Signal
@@ -95,9 +95,7 @@ class Breaker:
         versions: Mapping[str, str] = {}
 
     def __init__(self, config: "Breaker.Config") -> None:
-        for name in ("open_max", "open_max_slow"):
-            if getattr(config, name) < config.open_time:
-                raise ValueError(f"{name}: is shorter than open_time; write {config.open_time:g} s or longer")
+        refuse(self._mistakes(config))
         self.config = config
         self._judge = Judge(
             config.slow_ratio, config.slow_windows, config.errors, config.open_time, config.open_max, config.quiet
@@ -105,6 +103,12 @@ class Breaker:
 
     def initial(self) -> "Breaker.State":
         return self.State()
+
+    @staticmethod
+    def _mistakes(config: "Breaker.Config") -> Iterator[str]:
+        for name in ("open_max", "open_max_slow"):
+            if getattr(config, name) < config.open_time:
+                yield f"{name}: is shorter than open_time; write {config.open_time:g} s or longer"
 
     def propose(
         self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Breaker.State"

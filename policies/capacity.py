@@ -17,15 +17,15 @@ Use it where the engine tells tokens and inter-token latency; it also runs, more
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from controller.core import timetable
 from controller.core.doubt import of_demand
 from controller.core.elapsed import elapsed
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
-from controller.core.params import Unit, param
+from controller.core.params import Unit, param, refuse
 from controller.core.ports import Brief, Estimate, View
 from controller.core.reading import Reading, State
 from controller.core.signals import INFO, Signal
@@ -43,18 +43,25 @@ class Floor:
     """Replicas that are wanted at some times of the week, whatever the load."""
 
     replicas: float = param("replicas that are there at least", gt=0)
-    begin: str = param("when they must be warm: a time of day, 08:30")
-    end: str = param("until when; not after the begin means the next day")
-    days: str = param("`daily`, or days of the week: `mon-fri`, `sat,sun`", "daily")
-    zone: str = param("offset of these times from UTC, without daylight saving: `UTC`, `+02:00`", "UTC")
+    begin: str = param("when they must be warm: a time of day, 08:30", check=timetable.of_day)
+    end: str = param("until when; not after the begin means the next day", check=timetable.of_day)
+    days: str = param("`daily`, or days of the week: `mon-fri`, `sat,sun`", "daily", check=timetable.days)
+    zone: str = param(
+        "offset of these times from UTC, without daylight saving: `UTC`, `+02:00`", "UTC", check=timetable.offset
+    )
 
     def __post_init__(self) -> None:
-        for name, parse in (("begin", timetable.of_day), ("end", timetable.of_day), ("days", timetable.days),
-                            ("zone", timetable.offset)):  # fmt: skip
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
+        for one in fields(self):
+            check = one.metadata["check"]
+            if check is None:
+                continue
             try:
-                parse(getattr(self, name))
+                check(getattr(self, one.name))
             except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
+                yield f"{one.name}: {error}"
 
     def at(self, now: float, early: float) -> float:
         """Replicas at `now` (unix seconds), when they take `early` seconds to come; 0 outside its times."""

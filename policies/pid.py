@@ -18,7 +18,7 @@ Ti = 4 * theta, K = 1/(2 * theta) * the time constant.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -27,7 +27,7 @@ from controller.core.elapsed import elapsed
 from controller.core.members import own
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState
 from controller.core.operating import CONCURRENCY, OF_THE_BATCH
-from controller.core.params import Unit, param
+from controller.core.params import Unit, param, refuse
 from controller.core.ports import Brief, Limits, View
 from controller.core.reading import Reading, State
 from controller.core.rules import PER_REPLICA, RELAX_DOWN
@@ -98,15 +98,19 @@ class Pid:
         tracks: Mapping[Target, Track] = field(default_factory=dict)
 
     def __init__(self, config: "Pid.Config") -> None:
-        if config.signal and config.signal not in set(Signal):
-            raise ValueError(f"signal: unknown signal {config.signal!r}; known: {', '.join(sorted(Signal))}")
-        if config.signal and not config.target:
-            mend = "write the value to hold the signal at, in its unit, or leave signal out to hold a promise"
-            raise ValueError(f"target: is missing; {mend}")
+        refuse(self._mistakes(config))
         self.config = config
 
     def initial(self) -> "Pid.State":
         return self.State()
+
+    @staticmethod
+    def _mistakes(config: "Pid.Config") -> Iterator[str]:
+        if config.signal and config.signal not in set(Signal):
+            yield f"signal: unknown signal {config.signal!r}; known: {', '.join(sorted(Signal))}"
+        if config.signal and not config.target:
+            mend = "write the value to hold the signal at, in its unit, or leave signal out to hold a promise"
+            yield f"target: is missing; {mend}"
 
     def propose(
         self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Pid.State"

@@ -12,7 +12,7 @@ by its own measure on the way. Use it for levers with a plain signal (KV usage, 
 explained policy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,7 +20,7 @@ from controller.core.doubt import unproven
 from controller.core.elapsed import GAP
 from controller.core.members import own, scope
 from controller.core.model import Ask, Lever, Proposal, Target, TargetState, Tick
-from controller.core.params import Unit, param
+from controller.core.params import Unit, param, refuse
 from controller.core.ports import Brief, Limits, View
 from controller.core.reading import Reading, State
 from controller.core.rules import PER_REPLICA, RELAX_DOWN
@@ -93,21 +93,23 @@ class Threshold:
         stands: Mapping[Target, Stand] = field(default_factory=dict)
 
     def __init__(self, config: "Threshold.Config") -> None:
-        if config.signal not in set(Signal):
-            raise ValueError(f"signal: unknown signal {config.signal!r}; known: {', '.join(sorted(Signal))}")
-        if config.lower >= config.upper:
-            raise ValueError(
-                f"lower: must be below upper ({config.lower:g} >= {config.upper:g}); leave a gap between them"
-            )
-        if INFO[Signal(config.signal)].unit == "s" and config.upper > LONGEST:
-            raise ValueError(
-                f"upper: {config.upper:g} s of {config.signal} is longer than anybody waits; thresholds on times are "
-                f"in seconds: write {config.upper / 1000.0:g} for {config.upper:g} ms"
-            )
+        refuse(self._mistakes(config))
         self.config = config
 
     def initial(self) -> "Threshold.State":
         return self.State()
+
+    @staticmethod
+    def _mistakes(config: "Threshold.Config") -> Iterator[str]:
+        if config.signal not in set(Signal):
+            yield f"signal: unknown signal {config.signal!r}; known: {', '.join(sorted(Signal))}"
+        if config.lower >= config.upper:
+            yield f"lower: must be below upper ({config.lower:g} >= {config.upper:g}); leave a gap between them"
+        if config.signal in set(Signal) and INFO[Signal(config.signal)].unit == "s" and config.upper > LONGEST:
+            yield (
+                f"upper: {config.upper:g} s of {config.signal} is longer than anybody waits; thresholds on times are "
+                f"in seconds: write {config.upper / 1000.0:g} for {config.upper:g} ms"
+            )
 
     def propose(
         self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Threshold.State"

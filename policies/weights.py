@@ -24,7 +24,7 @@ the replicas) is not seen here.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from typing import NamedTuple
 from controller.core.estimate import READS
 from controller.core.members import stands_for
 from controller.core.model import Ask, Lever, Proposal, Target
-from controller.core.params import Unit, param
+from controller.core.params import Unit, param, refuse
 from controller.core.ports import Brief, View
 from controller.core.signals import Signal
 from controller.core.slo import Objective
@@ -129,16 +129,20 @@ class Weights:
         aside: Mapping[str, Member] = {}
 
     def __init__(self, config: "Weights.Config") -> None:
-        if config.router not in ROUTERS:
-            raise ValueError(f"router: unknown router {config.router!r}; write one of {', '.join(ROUTERS)}")
-        for key, table in (("capacity", config.capacity), ("shares", config.shares)):
-            for name, value in sorted(table.items()):
-                if not 0 < value < math.inf:
-                    raise ValueError(f"{key}: {name} has {value:g}; write a number above 0")
+        refuse(self._mistakes(config))
         self.config = config
 
     def initial(self) -> "Weights.State":
         return self.State()
+
+    @staticmethod
+    def _mistakes(config: "Weights.Config") -> Iterator[str]:
+        if config.router not in ROUTERS:
+            yield f"router: unknown router {config.router!r}; write one of {', '.join(ROUTERS)}"
+        for key, table in (("capacity", config.capacity), ("shares", config.shares)):
+            for name, value in sorted(table.items()):
+                if not 0 < value < math.inf:
+                    yield f"{key}: {name} has {value:g}; write a number above 0"
 
     def propose(
         self, view: View, objectives: Sequence[Objective], brief: Brief, state: "Weights.State"

@@ -1,11 +1,11 @@
 """Which frontends there are, and what a request weighs in each pool."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from controller.core.address import unusable
-from controller.core.params import SecretRef, Unit, param
+from controller.core.params import SecretRef, Unit, param, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,16 @@ class DynamoConfig:
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         if not self.frontends:
-            raise ValueError("frontends: is empty; write the URL of each frontend")
+            yield "frontends: is empty; write the URL of each frontend"
         for number, url in enumerate(self.frontends):
             if problem := unusable(url, "use api_key"):
-                raise ValueError(f"frontends.{number}: {problem}")
+                yield f"frontends.{number}: {problem}"
         if len({url.rstrip("/") for url in self.frontends}) < len(self.frontends):
-            raise ValueError("frontends: names one twice; remove it")
+            yield "frontends: names one twice; remove it"
         models = [pool.model for pool in self.pools.values()]
         if len(set(models)) < len(models):
-            raise ValueError("pools: two have one model; give each its own")
+            yield "pools: two have one model; give each its own"

@@ -1,14 +1,14 @@
 """What the config says of an Envoy: how it is reached, and what stands for each pool on its side."""
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from actuators.endpoints import Origin
 from controller.core.address import unusable
 from controller.core.model import Lever, Target
-from controller.core.params import Unit, param
+from controller.core.params import Unit, param, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,17 @@ class Grpc:
     plaintext: bool = param("Accept connections beyond loopback without TLS, where a mesh sees to it.", False)
 
     def __post_init__(self) -> None:
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         host, _, port = self.listen.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"listen: {self.listen!r} is not an address; write host:port")
+            yield f"listen: {self.listen!r} is not an address; write host:port"
+            host = "localhost"  # of what is no address nobody can say who reaches it
         if bool(self.certificate) != bool(self.key) or (self.client_ca and not self.certificate):
-            raise ValueError("certificate: certificate and key go together; set both, and client_ca only beside them")
-        if not (self.certificate or self.plaintext or _is_loopback(host)):
-            raise ValueError("listen: anyone could steer or read what is served there; set certificate, key, client_ca")
+            yield "certificate: certificate and key go together; set both, and client_ca only beside them"
+        elif not (self.certificate or self.plaintext or _is_loopback(host)):
+            yield "listen: anyone could steer or read what is served there; set certificate, key, client_ca"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +120,22 @@ class EnvoyConfig:
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         for number, url in enumerate(self.admin):
             if problem := unusable(url, "leave them out: Envoy's admin page asks for none"):
-                raise ValueError(f"admin.{number}: {problem}")
+                yield f"admin.{number}: {problem}"
         for name, pool in self.pools.items():
             if pool.fallback and pool.fallback == pool.told:
-                raise ValueError(f"pools.{name}.fallback: is the cluster that is steered; name the other one")
+                yield f"pools.{name}.fallback: is the cluster that is steered; name the other one"
+                continue
             owner = next((one for one, other in self.pools.items() if pool.fallback == other.told and one != name), "")
             if pool.fallback and owner:
-                raise ValueError(f"pools.{name}.fallback: is the cluster of {owner}; name one with the same replicas")
+                yield f"pools.{name}.fallback: is the cluster of {owner}; name one with the same replicas"
         told = [pool.told for pool in self.pools.values()]
         if len(set(told)) < len(told):
-            raise ValueError("pools: two of them have one cluster; give each its own")
+            yield "pools: two of them have one cluster; give each its own"
 
     def layer(self, lever: Lever) -> str:
         """The RTDS layer of a lever. One for each, because a layer expires as a whole."""

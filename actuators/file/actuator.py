@@ -100,8 +100,7 @@ class File:
             return self._all(decisions, Outcome.FAILED, detail, now)
         if self._too_soon(now):
             detail = f"not written: reloads are {self._config.min_interval:g} s apart at least"
-            told = self._all(decisions, Outcome.FAILED, detail, now)
-            return tuple(replace(one, waits=True) for one in told)
+            return tuple(Applied(d.target, Outcome.FAILED, detail, waits=True) for d in decisions)
         return self._change(decisions, content, output, made, now)
 
     def _change(

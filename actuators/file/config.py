@@ -1,11 +1,11 @@
 """Which file, in which form, what is made of it, and what to run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from controller.core.params import Unit, param
+from controller.core.params import Unit, param, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,18 @@ class FileConfig:
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         for name, path in (("path", self.path), ("template", self.template), ("output", self.output)):
             if (path or name == "path") and not Path(path).is_absolute():
-                raise ValueError(f"{name}: is relative; write the whole path, from / on")
+                yield f"{name}: is relative; write the whole path, from / on"
         if bool(self.template) != bool(self.output):
             missing = "output" if self.template else "template"
-            raise ValueError(f"{missing}: is missing; a template and what is made of it belong together")
+            yield f"{missing}: is missing; a template and what is made of it belong together"
         if self.output and len({self.path, self.template, self.output}) < 3:
-            raise ValueError("output: the values, the template and what is made of them are three files; name another")
-        if self.check and not self.template:
-            raise ValueError("check: judges what a template makes, and there is none; write template and output")
+            yield "output: the values, the template and what is made of them are three files; name another"
+        if self.check and not (self.template or self.output):
+            yield "check: judges what a template makes, and there is none; write template and output"
         if self.check and "{file}" not in " ".join(self.check):
-            raise ValueError("check: does not look at the new file; write {file} where its path belongs")
+            yield "check: does not look at the new file; write {file} where its path belongs"

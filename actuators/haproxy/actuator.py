@@ -17,6 +17,7 @@ class HAProxy:
     """Weights, breakers, limits, caps and shares of one HAProxy."""
 
     Config = HAProxyConfig
+    place = ("socket", "pools.backend")
 
     def __init__(self, config: HAProxyConfig, binding: Binding) -> None:
         self._config, self._binding = config, binding

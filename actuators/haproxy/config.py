@@ -1,12 +1,12 @@
 """How HAProxy is reached, and what of it belongs to which pool."""
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from controller.core.params import Unit, param
+from controller.core.params import Unit, param, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,15 @@ class HAProxyPool:
     )
 
     def __post_init__(self) -> None:
-        names = list(self.servers.values())
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
+        owners: dict[str, list[str]] = {}
         for replica, name in self.servers.items():
-            if names.count(name) > 1:
-                raise ValueError(f"servers.{replica}: {name} stands for another replica too; a server is one replica")
+            owners.setdefault(name, []).append(replica)
+        for name, (replica, *others) in owners.items():
+            if others:
+                yield f"servers.{replica}: {name} stands for another replica too; a server is one replica"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +57,43 @@ class HAProxyConfig:
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         if not self.socket.startswith("/"):
-            _loopback(self.socket)
+            yield from _said(_loopback, self.socket)
         if self.mode == "socket" and not self.map:
-            raise ValueError("map: is missing; write the path of the map that HAProxy's configuration names")
+            yield "map: is missing; write the path of the map that HAProxy's configuration names"
         if self.mode == "agent" and not self.listen:
-            raise ValueError("listen: is missing; write host:port, where agent-addr and agent-port of HAProxy point")
-        if self.mode == "agent":
-            _place("listen", self.listen)
+            yield "listen: is missing; write host:port, where agent-addr and agent-port of HAProxy point"
+        elif self.mode == "agent":
+            yield from _said(_place, "listen", self.listen)
         for name, path in (("map_file", self.map_file), ("state_file", self.state_file)):
             if path and not Path(path).is_absolute():
-                raise ValueError(f"{name}: is relative; write the whole path, from / on")
-        if self.expires and self.state_file and not self.map_file:
-            raise ValueError(
+                yield f"{name}: is relative; write the whole path, from / on"
+        if self.mode == "socket" and self.expires and self.state_file and not self.map_file:
+            yield (
                 "map_file: is missing; after a reload HAProxy would know from state_file that a server is drained, and "
                 "not know until when"
             )
         if self.mode == "agent" and (self.map or self.map_file or self.state_file or self.expires):
-            raise ValueError("mode: an agent writes nothing; leave out map, map_file, state_file and expires")
+            yield "mode: an agent writes nothing; leave out map, map_file, state_file and expires"
         backends = [pool.backend for pool in self.pools.values()]
         if len(set(backends)) < len(backends):
-            raise ValueError("pools: two share a backend; give each its own")
+            yield "pools: two share a backend; give each its own"
 
     @property
     def persistent(self) -> bool:
         """Whether what was written is there again after HAProxy restarts."""
         return self.mode == "agent" or bool(self.map_file and self.state_file)
+
+
+def _said(check: Callable[..., object], *given: str) -> Iterator[str]:
+    """What a check raises, as one mistake among others."""
+    try:
+        check(*given)
+    except ValueError as error:
+        yield str(error)
 
 
 def _place(name: str, text: str) -> tuple[str, int]:

@@ -45,6 +45,7 @@ class KubernetesScale:
     write carries the uid and resourceVersion of the read before it."""
 
     Config = KubernetesScaleConfig
+    place = ("kubeconfig", "context", "namespace", "workload_kind", "api_version", "name")
 
     def __init__(self, config: KubernetesScaleConfig, binding: Binding) -> None:
         for target in binding.targets:

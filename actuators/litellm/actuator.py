@@ -34,6 +34,7 @@ class LiteLLM:
     """Weights, breakers, caps and downgrades in LiteLLM's proxy."""
 
     Config = LiteLLMConfig
+    place = ("url", "document", "redis.url", "key", "pools.model")
     asks_consent = True  # the proxy picks the requests
 
     def __init__(self, config: LiteLLMConfig, binding: Binding) -> None:

@@ -1,13 +1,13 @@
 """What the actuator ``litellm`` must be told."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from actuators.redis.server import RedisServer
 from controller.core.address import unusable
-from controller.core.params import SecretRef, Unit, param
+from controller.core.params import SecretRef, Unit, param, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +57,27 @@ class LiteLLMConfig:
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         for name, url in (("url", self.url), *((f"status.{n}", one) for n, one in enumerate(self.status))):
             if (url or name != "url") and (problem := unusable(url, "leave them out", example="http://HOST:4000")):
-                raise ValueError(f"{name}: {problem}")
+                yield f"{name}: {problem}"
         models = [pool.model for pool in self.pools.values()]
         if len(set(models)) < len(models):
-            raise ValueError("pools: two share a model group, whose values would be those of one; give each its own")
+            yield "pools: two share a model group, whose values would be those of one; give each its own"
         if self.mode == "plugin":
-            self._plugin()
+            yield from self._plugin()
         elif not self.url or self.master_key is None:
-            raise ValueError("url: the management API needs url and master_key")
+            yield "url: the management API needs url and master_key"
         elif any(key.startswith("sk-") for key in self.keys.values()):
-            raise ValueError("keys: has a key itself, a secret; write its hashed token, `token` of /key/info")
+            yield "keys: has a key itself, a secret; write its hashed token, `token` of /key/info"
 
-    def _plugin(self) -> None:
+    def _plugin(self) -> Iterator[str]:
         if bool(self.document) == (self.redis is not None):
-            raise ValueError("document: write where the document is: a path, or redis, and not both")
+            yield "document: write where the document is: a path, or redis, and not both"
         if self.document and not Path(self.document).is_absolute():
-            raise ValueError("document: is relative; write the whole path, from / on")
+            yield "document: is relative; write the whole path, from / on"
         for name, source in (("tenant", self.tenant), ("klass", self.klass)):
             kind, _, rest = source.partition(":")
             if kind in ("header", "metadata"):
@@ -82,4 +85,4 @@ class LiteLLMConfig:
             else:
                 fine = source in ("team_id", "user_id", "key_alias", "end_user_id", "")
             if not fine:
-                raise ValueError(f"{name}: {source!r} names nothing; write header:NAME or team_id")
+                yield f"{name}: {source!r} names nothing; write header:NAME or team_id"

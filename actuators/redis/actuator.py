@@ -62,6 +62,7 @@ class Redis:
     """All targets of a batch in one call."""
 
     Config = RedisConfig
+    place = ("url", "prefix")
 
     def __init__(self, config: RedisConfig, binding: Binding) -> None:
         self._config = config

@@ -63,6 +63,7 @@ class Aibrix:
     """All users of a batch in one compare-and-swap."""
 
     Config = AibrixConfig
+    place = ("url", "prefix")
 
     def __init__(self, config: AibrixConfig, binding: Binding) -> None:
         self._config = config

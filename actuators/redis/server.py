@@ -5,7 +5,7 @@ The client's own retries are off: a write that is repeated on a guess is what ``
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from actuators.paced import within
 from actuators.redis.timed import timed
 from controller.core.address import unusable
 from controller.core.model import Outcome
-from controller.core.params import SecretRef, Unit, param
+from controller.core.params import SecretRef, Unit, param, refuse
 
 if TYPE_CHECKING:
     from redis.connection import Connection, ConnectionPool
@@ -54,13 +54,16 @@ class RedisServer:
     timeout: float = param("Longest wait for a connection, and for an answer.", 1.0, unit=Unit.DURATION, gt=0, le=3600)
 
     def __post_init__(self) -> None:
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         local = re.fullmatch("unix:///[^@]+", self.url)  # no host that could be wrong
         if not local and (problem := unusable(self.url, "use user and password", _SCHEMES, "redis://HOST:6379/0")):
-            raise ValueError(f"url: {problem}")
-        if "?" in self.url:
-            raise ValueError("url: credentials and options in it would be logged; use user, password and ca_file")
+            yield f"url: {problem}"
+        elif "?" in self.url:
+            yield "url: credentials and options in it would be logged; use user, password and ca_file"
         if self.user and self.password is None:
-            raise ValueError("password: is missing; a user without one cannot enter")
+            yield "password: is missing; a user without one cannot enter"
 
     @property
     def shown(self) -> str:

@@ -1,12 +1,12 @@
 """Which routers serve which pool, and where the replicas listen."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from actuators.endpoints import Origin
 from controller.core.address import unusable
-from controller.core.params import SecretRef, Unit, param
+from controller.core.params import SecretRef, Unit, param, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +23,19 @@ class RouterPool:
     scheme: Literal["http", "https", "grpc"] = param("How a worker is called that the router does not know.", "http")
 
     def __post_init__(self) -> None:
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         if not self.routers:
-            raise ValueError("routers: is empty; write the URL of each router")
+            yield "routers: is empty; write the URL of each router"
         for name, urls in (("routers", self.routers), ("metrics", self.metrics)):
             for number, url in enumerate(urls):
                 if problem := unusable(url, "use api_key"):
-                    raise ValueError(f"{name}.{number}: {problem}")
+                    yield f"{name}.{number}: {problem}"
             if len(set(urls)) < len(urls):
-                raise ValueError(f"{name}: names one twice; remove it")
-        if self.metrics and len(self.metrics) != len(self.routers):
-            raise ValueError("metrics: has not as many URLs as routers; write one for each, in the same order")
+                yield f"{name}: names one twice; remove it"
+        if self.routers and self.metrics and len(self.metrics) != len(self.routers):
+            yield "metrics: has not as many URLs as routers; write one for each, in the same order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +59,17 @@ class RouterConfig:
     yield_for: float = param("How long a value set by somebody else is left alone.", 900.0, unit=Unit.DURATION, ge=0)
 
     def __post_init__(self) -> None:
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         if not self.pools:
-            raise ValueError("pools: is empty; write the routers of each pool")
+            yield "pools: is empty; write the routers of each pool"
         urls = [url.rstrip("/") for pool in self.pools.values() for url in pool.routers]
         if len(set(urls)) < len(urls):
-            raise ValueError("pools: two share a router; give each its own")
+            yield "pools: two share a router; give each its own"
         if self.make == "sglang" and any(pool.metrics for pool in self.pools.values()):
-            raise ValueError("metrics: means nothing for sglang, whose workers have new ids after a restart; remove it")
+            yield "metrics: means nothing for sglang, whose workers have new ids after a restart; remove it"
         if self.make == "vllm" and self.api_key is not None:
-            raise ValueError("api_key: vllm-router asks for no key (its --api-key is for workers); remove it")
+            yield "api_key: vllm-router asks for no key (its --api-key is for workers); remove it"
         if self.make == "vllm" and self.worker_key is not None:
-            raise ValueError("worker_key: is the --api-key of vllm-router itself; remove it")
+            yield "worker_key: is the --api-key of vllm-router itself; remove it"

@@ -22,7 +22,7 @@ from controller.core.words import number
 from controller.explain import clock, outcome_words
 from controller.rehearse.lines import write_line
 from controller.run import lock, originals, pins
-from controller.run.handback import Revert, neutrals, put_back, restored, reverts
+from controller.run.handback import Revert, elsewhere, neutrals, put_back, restored, reverts
 from controller.run.ledger import LedgerError, read_ledger
 
 _UNDO = "undo of the last"  # how the reason of our own pins begins
@@ -77,16 +77,19 @@ def release(
     settings, patience = load_config(config), parse_duration(wait, "--wait")
     file = originals.file_of(Path(settings.ledger.path))
     known = originals.read(file)
-    wanted = _chosen(restored(settings, known) if restore else neutrals(settings, known), targets or [])
-    if not wanted:
+    chosen = _chosen(restored(settings, known) if restore else neutrals(settings, known), targets or [])
+    if not chosen:
         what = "no value from before Governor's first write is recorded" if restore else "no lever but replicas"
         out().print(f"nothing to put back: {what}")
         return
-    told = put_back(settings, wanted, patience)
-    landed = _tell(wanted, told)
+    away = elsewhere(settings, {target: known[target] for target in chosen}) if restore else {}
+    for target, words in sorted(away.items()):
+        warn(f"{target} stays as it is: {words}")
+    wanted = {target: value for target, value in chosen.items() if target not in away}
+    landed = _tell(wanted, put_back(settings, wanted, patience)) if wanted else set()
     if restore and landed:
         originals.write(file, {target: one for target, one in known.items() if target not in landed})
-    if len(landed) < len(wanted):
+    if len(landed) < len(chosen):
         raise typer.Exit(FAILED)
 
 

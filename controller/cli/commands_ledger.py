@@ -130,7 +130,7 @@ def _print_json(record: Record, decisions: list[Decision]) -> None:
     for one in decisions:
         outcome = applied.get(one.target)
         line: dict[str, object] = {"at": record.at, **decision_json(one)}
-        line["outcome"] = outcome.outcome.value if outcome is not None else None
+        line["outcome"] = outcome.word if outcome is not None else None
         line["detail"] = outcome.detail if outcome is not None else ""
         held = pins.get(one.target)
         line["pin"] = None if held is None else {"value": held.value, "until": held.until, "reason": held.reason}

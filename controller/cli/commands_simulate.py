@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +46,8 @@ def simulate(
 ) -> None:
     """Runs Governor on a simulated fleet, in virtual time, and its peers on the same seeds: who kept which promise at
     what cost. Moves nothing real."""
+    from controller.config import hints
+    from controller.config.errors import dotted
     from controller.core.errors import InputError
     from controller.rehearse.lines import write_line
     from controller.run import logs, memory
@@ -58,8 +61,10 @@ def simulate(
     from controller.simulate.table import show
 
     study = open_study(scenario, config)
-    for sentence in idle(study.config):
-        warn(f"{config or scenario}: {sentence}")
+    file, at = study.place
+    begin = datetime.fromtimestamp(study.scenario.start, UTC)  # a pin that has ended by now may hold there
+    for finding in (*idle(study.config), *hints(study.config, begin)):
+        warn(f"{file}: {dotted((*at, *finding.path))}: {finding.mistake}; {finding.mend}")
     for sentence in (*study.scenario.warnings(), *misfits(study.scenario, study.config)):
         warn(f"{scenario}: {sentence}")
     if report is not None:

@@ -6,9 +6,10 @@ The wings stay free of pydantic; users still get units, bounds, refused unknown 
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import (
@@ -30,7 +31,7 @@ from controller import registry
 from controller.config.errors import BadParts, BadValue, Path
 from controller.config.report import nearest, problems_of
 from controller.config.units import Duration, Ratio, Whole, Within
-from controller.core.params import SecretRef, Unit
+from controller.core.params import Mistakes, SecretRef, Unit
 from controller.registry import Group
 
 CHOICE = "x-plugin"
@@ -83,6 +84,16 @@ def _filled(value: str) -> str:
     return value
 
 
+def _alone(check: Callable[[Any], object], value: Any) -> Any:
+    """A value that its field can judge without the others."""
+    try:
+        check(value)
+    except ValueError as error:
+        mistake, _, mend = str(error).partition("; ")
+        raise BadValue(mistake, mend) from error
+    return value
+
+
 def model_of(config: type[Any]) -> type[BaseModel]:
     """The strict pydantic model of a plug-in's ``Config`` dataclass; cached per class."""
     if config not in _MODELS:
@@ -109,6 +120,8 @@ def _make_model(config: type[Any]) -> type[BaseModel]:
         annotation = _annotation(hints[field.name], unit, within)
         if hints[field.name] is str and not settings.keys() & {"default", "default_factory"}:
             annotation = Annotated[annotation, AfterValidator(_filled)]
+        if (check := field.metadata.get("check")) is not None:
+            annotation = Annotated[annotation, AfterValidator(partial(_alone, check))]
         fields[field.name] = (annotation, Field(**settings))
     return create_model(config.__qualname__.replace(".", ""), __config__=_STRICT, __doc__=config.__doc__, **fields)
 
@@ -145,19 +158,22 @@ def choose(group: Group, value: object, *, named: bool = False) -> Plugin:
         try:
             cls(settings)  # policies are pure, and check in the constructor what several parameters must agree on
         except ValueError as error:
-            raise BadParts([_own_words(error, settings)]) from error
+            raise BadParts(_own_words(error, settings)) from error
         except Exception as error:  # a stranger's mistake, which is no reason for a traceback
             what = f"{kind!r} cannot be made: {type(error).__name__}: {error}"
             raise BadParts([(("kind",), what, "tell its author")]) from error
     return Plugin(group, kind, settings)
 
 
-def _own_words(error: ValueError, whole: Any) -> tuple[Path, str, str]:
-    """A plug-in's own check, said as `field: mistake; mend` or shorter; `field` may be a dotted path into `whole`, a
-    dataclass or the mapping of its fields."""
-    path, rest = _place(str(error), whole)
-    mistake, _, mend = rest.partition("; ")
-    return path, mistake, mend
+def _own_words(error: ValueError, whole: Any) -> list[tuple[Path, str, str]]:
+    """A plug-in's own check, said as `field: mistake; mend` or shorter, or several of them; `field` may be a dotted
+    path into `whole`, a dataclass or the mapping of its fields."""
+    found = []
+    for said in error.said if isinstance(error, Mistakes) else (str(error),):
+        path, rest = _place(said, whole)
+        mistake, _, mend = rest.partition("; ")
+        found.append((path, mistake, mend))
+    return found
 
 
 def _place(text: str, whole: Any) -> tuple[Path, str]:
@@ -305,7 +321,7 @@ def _instance(config: type[Any], valid: BaseModel) -> Any:
     try:
         return config(**parts)
     except ValueError as error:
-        raise BadParts([_own_words(error, parts)]) from error
+        raise BadParts(_own_words(error, parts)) from error
 
 
 def _value(hint: Any, value: Any, path: Path, problems: list[tuple[Path, str, str]]) -> Any:

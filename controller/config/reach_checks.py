@@ -10,6 +10,7 @@ from controller.config.errors import Finding, Path
 from controller.config.gate_hints import left_nothing
 from controller.config.models import GovernorConfig, LeverConfig, PairConfig
 from controller.config.pin_checks import pins_together
+from controller.config.promise_hints import unpromised
 from controller.config.sense_checks import doubtful
 from controller.core.model import Lever, Mode
 
@@ -40,7 +41,7 @@ def hints(config: GovernorConfig, now: datetime) -> tuple[Finding, ...]:
     """What is no mistake and hardly meant."""
     return (
         *_over(config, now), *pins_together(config, now), *_never_out(config), *_ladders(config), *doubtful(config),
-        *left_nothing(config),
+        *left_nothing(config), *unpromised(config),
     )  # fmt: skip
 
 

@@ -28,9 +28,7 @@ def check_zero(at: Path, pool: PoolConfig) -> Iterator[Finding]:
     lever = pool.levers.get(Lever.REPLICAS)
     if lever is None or not 0 <= lever.min < 1 <= lever.max or lever.mode is Mode.OFF:
         return
-    found = next(_reasons(pool), None)
-    if found is not None:
-        mistake, mend = found
+    for mistake, mend in _reasons(pool):
         yield Finding(
             (*at, "levers", Lever.REPLICAS.value, "min"), f"{lever.min:g} would be for ever: {mistake}", mend,
             ((*at, "gateway"), (*at, "engine"), (*at, "levers", Lever.REPLICAS.value)),

@@ -257,3 +257,8 @@ class Applied:
     outcome: Outcome
     detail: str = ""
     waits: bool = False
+
+    @property
+    def word(self) -> str:
+        """The outcome for people and metrics: what waits has not failed."""
+        return "waits" if self.waits else self.outcome.value

@@ -5,6 +5,7 @@ pydantic model: units are parsed ("2s", "80ms", "99%"), bounds checked, unknown 
 Schema are generated from the same metadata.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -28,6 +29,20 @@ class SecretRef:
     file: str | None = None
 
 
+class Mistakes(ValueError):
+    """Several mistakes in one set of parameters, each said as `field: mistake; mend`, as a ValueError says one."""
+
+    def __init__(self, said: Iterable[str]) -> None:
+        self.said = tuple(said)
+        super().__init__(" and ".join(self.said))
+
+
+def refuse(said: Iterable[str]) -> None:
+    """Raises Mistakes where anything is said, with all of it: whoever is told one at a time mends a file many times."""
+    if found := tuple(said):
+        raise Mistakes(found)
+
+
 def param(
     doc: str,
     default: Any = NO_DEFAULT,
@@ -37,9 +52,11 @@ def param(
     gt: float | None = None,
     le: float | None = None,
     lt: float | None = None,
+    check: Callable[[Any], object] | None = None,
 ) -> Any:
-    """A config field: its sentence for the docs, default, unit and bounds (in the parsed unit)."""
-    metadata = {"doc": doc, "unit": unit, "ge": ge, "gt": gt, "le": le, "lt": lt}
+    """A config field: its sentence for the docs, default, unit and bounds (in the parsed unit); `check` raises a
+    ValueError, as `mistake; mend`, at a value that is none, whatever the other fields are."""
+    metadata = {"doc": doc, "unit": unit, "ge": ge, "gt": gt, "le": le, "lt": lt, "check": check}
     if isinstance(default, (dict, list)):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     if default is NO_DEFAULT:

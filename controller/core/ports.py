@@ -280,8 +280,9 @@ class Actuator(Protocol):
     ``read``. Class attribute: ``Config``. Class method: ``describe(config: Config | None) -> Mapping[Lever,
     Capability]``, what it can do as configured, or at most when there is no config. Optional method: ``diagnose(now:
     float) -> Sequence[Finding]``, what is wrong with reachability, rights and other writers; it must not write.
-    Optional class attribute: ``place``, the names of the settings that say where values go. Where those of a new config
-    are the old ones, what was sent is still in force; without it that takes all settings.
+    Optional class attribute: ``place``, the names of the settings that say where values go; `pools.model` is the model
+    of the pool in `pools`. Where those of a new config are the old ones, what was sent is still in force; without it
+    that takes all settings. What was found at one place before the first write is not put back at another.
     """
 
     def read(self, targets: Sequence[Target], now: float) -> Mapping[Target, TargetState]: ...

@@ -106,7 +106,8 @@ def _metrics() -> tuple[Metric, ...]:
     add(group, gauge, "pin_problems", (),
         "Pins that cannot be honoured, because their file cannot be read or their target does not exist.")
     add(group, gauge, "target_outcome", (*_TARGET, "outcome"),
-        "1 for what became of the newest write: done, dry_run, refused, failed or unknown.")
+        "1 for what became of the newest write: done, dry_run, refused, failed or unknown; waits where the actuator "
+        "put it off, because it keeps its writes apart.")
 
     group = "Decisions"
     add(group, gauge, "decision_reason", (*_TARGET, "why"), "1 for the reason of the newest decision on the target.")

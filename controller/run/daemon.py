@@ -26,7 +26,7 @@ from apscheduler.schedulers.blocking import BlockingScheduler
 from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
-from controller.config import ConfigError, GovernorConfig, Problem, config_hash, load, without_actuator
+from controller.config import ConfigError, GovernorConfig, Problem, config_hash, hints, load, without_actuator
 from controller.config.errors import dotted
 from controller.run import logs, memory
 from controller.run.assembly import RunMode, assemble, own_version
@@ -226,6 +226,8 @@ class Daemon(Generic[C, L]):
         now = time.time()
         self._metrics.configured(settings, at=now)
         self._board.configured(settings, at=now)
+        for problem in settings.doubts:
+            self._log.warning("config_doubtful", problem=problem)
         if settings.interval != self._slots.interval:
             self._slots = Slots(settings.interval)
             self._counter = Missed(self._slots)
@@ -326,4 +328,5 @@ def describe(config: GovernorConfig) -> Settings:
             name: {lever: LeverSettings(one.mode, one.min, one.max) for lever, one in pool.levers.items()}
             for name, pool in config.pools.items()
         },
+        doubts=tuple(f"{dotted(one.path)}: {one.mistake}; {one.mend}" for one in hints(config, datetime.now(UTC))),
     )

@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from controller.config import GovernorConfig
+from controller.config.spell import spell
 from controller.config.terms import fleet_rules
 from controller.core.model import Applied, Outcome, Target
 from controller.core.rules import PER_REPLICA, neutral
 from controller.core.why import Why
+from controller.core.words import number
 from controller.run.assembly import RunMode, assemble
 from controller.run.ledger import Record
 from controller.run.loop import ControlLoop
 from controller.run.originals import Original
+from controller.run.sameplace import moved, place_of
 
 _PAUSE = 0.5  # seconds between tries: a proxy that reconnects needs about one
 
@@ -44,6 +47,23 @@ def restored(config: GovernorConfig, originals: Mapping[Target, Original]) -> di
     """As it was before Governor's first write, as far as a lever of the config still moves it."""
     levers = {(pool.pool, lever.lever) for pool in fleet_rules(config).pools for lever in pool.levers}
     return {target: one.value for target, one in originals.items() if (target.pool, target.lever) in levers}
+
+
+def elsewhere(config: GovernorConfig, originals: Mapping[Target, Original]) -> dict[Target, str]:
+    """Of these originals of levers that there are, those that were found at another place than values go to now, and
+    what is to be said of each. Where nobody told a place, it is the same."""
+    spelled, found = spell(config), dict[Target, str]()
+    for target, one in originals.items():
+        plugin = config.actuator(target.pool, target.lever)
+        told = getattr(plugin.cls, "place", None) if plugin is not None else None
+        now = place_of(target.pool, target.lever, spelled, told) if told is not None else None
+        if one.place is not None and now is not None and (names := moved(one.place, now)):
+            was, goes = (", ".join(f"{name} {where[name]}" for name in names) for where in (one.place, now))
+            found[target] = (
+                f"{number(one.value)} was found at {was}, and values go to {goes} now; put it back by hand, or with "
+                f"the old {names[0]} in the config"
+            )
+    return found
 
 
 def reverts(records: Iterable[Record], since: float) -> list[Revert]:

@@ -249,7 +249,8 @@ class Hands:
         else:
             told = [given.get(d.target) or _without_answer(d, answer) for d in decisions]
         for decision, one in zip(decisions, told, strict=True):
-            self.outcomes[one.target] = one.outcome
+            if not one.waits:  # of the newest write nothing else became
+                self.outcomes[one.target] = one.outcome
             self._refused.pop(one.target, None)
             if one.target in given:  # what was not even asked does not need air
                 self._fared(one, at)

@@ -28,7 +28,7 @@ from controller.run.hands import Hands
 from controller.run.logs import Edges
 from controller.run.originals import Originals
 from controller.run.pins import Pins
-from controller.run.sameplace import same_place
+from controller.run.sameplace import place_of, same_place
 from controller.run.samepool import same_pool
 
 log = structlog.get_logger("governor.loop")
@@ -208,9 +208,17 @@ class ControlLoop:
 
     def sends_to_the_same(self, pool: str, lever: Lever, before: Mapping[str, Any]) -> bool:
         """Whether what is sent to this lever goes to where it went under the config `before`."""
+        return same_place(pool, lever, before, self.parts.config, self._told_by(pool, lever))
+
+    def _place(self, target: Target) -> Mapping[str, Any] | None:
+        """Where what is sent to this target goes, as far as its actuator tells."""
+        told = self._told_by(target.pool, target.lever)
+        return None if told is None else place_of(target.pool, target.lever, self.parts.config, told)
+
+    def _told_by(self, pool: str, lever: Lever) -> Sequence[str] | None:
+        """The settings that say where the values of this lever go, None where its actuator does not tell."""
         actuator = self.parts.actuators.get(f"{pool}/{lever}")
-        place = getattr(bare(actuator), "place", None) if actuator is not None else None
-        return same_place(pool, lever, before, self.parts.config, place)
+        return getattr(bare(actuator), "place", None) if actuator is not None else None
 
     def knows(self, members: Iterable[Target]) -> None:
         """Replicas that were seen before this loop began. While nothing is read they are still there, and what was
@@ -238,7 +246,7 @@ class ControlLoop:
 
     def _keep_originals(self, plan: Plan, at: float) -> None:
         originals = self.parts.originals
-        originals.before(plan.decisions, at)
+        originals.before(plan.decisions, at, self._place)
         if originals.problem:
             self._edges.failing("originals", "originals_not_kept", at=at, problem=originals.problem)
         else:

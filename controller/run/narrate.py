@@ -87,6 +87,8 @@ class Narrator:
     def _outcome(self, applied: Applied, at: float) -> None:
         target = str(applied.target)
         key = (applied.target, "apply")
+        if applied.waits:
+            return  # nothing was tried, so it neither fails nor is writable again
         if applied.outcome in _GOOD:
             self.edges.fine(key, "target_writable", at=at, target=target)
         else:

@@ -1,19 +1,21 @@
 """Originals: what each target held before Governor's first write, kept in the ledger's folder.
 
-`governor release --restore` puts these values back. The file is replaced before the first write of a target, so that a
-crash between the two leaves a value that was true; one that cannot be written stops nothing but is told, and the next
-tick tries again. Replicas come and go, and nothing can be put back where one is gone: those that were not there for a
-day are forgotten, else the file would grow with every pod that there ever was.
+`governor release --restore` puts these values back, each where it was found: what A held is nothing for B, to which an
+address may have moved. The file is replaced before the first write of a target, so that a crash between the two leaves
+a value that was true; one that cannot be written stops nothing but is told, and the next tick tries again. Replicas
+come and go, and nothing can be put back where one is gone: those that were not there for a day are forgotten, else the
+file would grow with every pod that there ever was.
 """
 
 import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from controller.core.errors import InputError
 from controller.core.model import Decision, Target
@@ -27,10 +29,19 @@ FORGET = 86_400.0  # seconds after which a replica that is gone is no more expec
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A value, in the unit of its lever, and when it was found (unix seconds)."""
+    """A value, in the unit of its lever, and when it was found (unix seconds); the `place` it was found at, as
+    ``sameplace.place_of`` has it, None where nobody told, as in files of older versions."""
 
     value: float
     at: float
+    place: Mapping[str, Any] | None = None
+
+
+Places = Callable[[Target], Mapping[str, Any] | None]  # where what is sent to a target goes
+
+
+def _nowhere(_: Target) -> None:
+    """Who does not tell where values go."""
 
 
 class OriginalsError(InputError):
@@ -65,12 +76,12 @@ class Originals:
             # What could not be written then is true still; a value that is read now is none from before.
             self._known, self.problem = {**known, **self._known}, previous.problem
 
-    def before(self, decisions: Sequence[Decision], at: float) -> None:
-        """Of these decisions, those that say so are about to be sent."""
+    def before(self, decisions: Sequence[Decision], at: float, places: Places = _nowhere) -> None:
+        """Of these decisions, those that say so are about to be sent to their `places`."""
         if self._path is None:
             return
         found = {
-            d.target: Original(d.current, at)
+            d.target: Original(d.current, at, places(d.target))
             for d in decisions
             if d.send and d.current is not None and d.target not in self._known and d.final != d.current
         }
@@ -104,11 +115,7 @@ def read(path: Path) -> dict[Target, Original]:
         plain = json.loads(path.read_bytes())
         if plain["version"] != VERSION:
             raise ValueError(f"version {plain['version']!r}")
-        found = {codec.target_of(name): codec.decode(Original, one) for name, one in plain["originals"].items()}
-        for target, one in found.items():
-            if not math.isfinite(one.value) or one.value < 0:
-                raise ValueError(f"{target} was never {one.value:g}")
-        return found
+        return {codec.target_of(name): _original(name, one) for name, one in plain["originals"].items()}
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -117,9 +124,23 @@ def read(path: Path) -> dict[Target, Original]:
         raise OriginalsError(f"{path}: is no file of originals ({error}); mend it, or move it away") from error
 
 
+def _original(name: str, plain: Mapping[str, Any]) -> Original:
+    value, at, place = codec.decode(float, plain["value"]), codec.decode(float, plain["at"]), plain.get("place")
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} was never {value:g}")
+    if place is not None and not isinstance(place, dict):
+        raise ValueError(f"{name} was found at no place")
+    return Original(value, at, place)
+
+
+def _plain(one: Original) -> dict[str, Any]:
+    plain: dict[str, Any] = {"value": one.value, "at": one.at}
+    return plain if one.place is None else {**plain, "place": one.place}
+
+
 def write(path: Path, originals: Mapping[Target, Original]) -> None:
     """Replace the file as a whole. Raises OSError."""
-    plain = {"version": VERSION, "originals": {str(t): codec.encode(one) for t, one in sorted(originals.items())}}
+    plain = {"version": VERSION, "originals": {str(t): _plain(one) for t, one in sorted(originals.items())}}
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".originals-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

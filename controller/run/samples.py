@@ -133,7 +133,7 @@ def _outcomes(result: TickResult, pools: frozenset[str]) -> Iterator[Sample]:
         for target, state in result.snapshot.targets.items()
         if state.last_outcome is not None
     }
-    newest.update({applied.target: applied.outcome.value for applied in result.applied})
+    newest.update({applied.target: applied.word for applied in result.applied})
     for target, outcome in newest.items():
         if target.pool in pools:
             yield "target_outcome", (target.pool, target.lever.value, target.member, outcome), 1.0
@@ -154,5 +154,5 @@ def counted(result: TickResult) -> Mapping[tuple[str, tuple[str, ...]], int]:
         for step in decision.steps:
             add("steps_total", *place, step.by, step.why.value)
     for applied in result.applied:
-        add("outcomes_total", applied.target.pool, applied.target.lever.value, applied.outcome.value)
+        add("outcomes_total", applied.target.pool, applied.target.lever.value, applied.word)
     return counts

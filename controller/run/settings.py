@@ -33,7 +33,7 @@ class LeverSettings:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """One config as the daemon sees it. `interval` and `deadline` in seconds, `listen` as host:port, `objectives` and
-    `levers` by pool."""
+    `levers` by pool; `doubts` are sentences on what is allowed and hardly meant."""
 
     interval: float
     deadline: float
@@ -41,6 +41,7 @@ class Settings:
     config_hash: str
     objectives: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
     levers: Mapping[str, Mapping[Lever, LeverSettings]] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
 
     @property
     def pools(self) -> frozenset[str]:

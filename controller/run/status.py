@@ -62,7 +62,7 @@ class Board:
                 entry = {"at": result.plan.at, **_decision(decision)}
                 if decision.target in outcomes:
                     applied = outcomes[decision.target]
-                    entry["outcome"] = {"outcome": applied.outcome.value, "detail": applied.detail}
+                    entry["outcome"] = {"outcome": applied.word, "detail": applied.detail}
                 self._history.append(entry)
 
     def missed(self, slots: int) -> None:

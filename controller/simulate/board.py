@@ -49,13 +49,34 @@ class Board:
 def board(scenario: Scenario, results: Results) -> Board:
     """Everything that is said of the runs."""
     chosen = tuple(measures(scenario, [run for name in results.contenders for run in results.of(name)]))
+    waiting = sum(run.score.all.open for name in results.contenders for run in results.of(name))
+    return Board(chosen, _over(chosen, results), _over_oracle(results), results.seeds, waiting)
+
+
+def tenants(results: Results) -> tuple[str, ...]:
+    """The tenants that sent requests, those first that attained least with the controller; none unless there are
+    several."""
+    names = {name for one in results.contenders for run in results.of(one) for name in run.score.tenants}
+    attained = {name: Spread.of([_of_tenant(name)(run) for run in results.of("governor")]) for name in names}
+    rank = {name: math.inf if one is None else one.mean for name, one in attained.items()}
+    return tuple(sorted(names, key=lambda name: (rank[name], name)))
+
+
+def by_tenant(results: Results, names: Sequence[str]) -> Board:
+    """What each of these tenants attained, in this order."""
+    chosen = tuple(Measure(name, name or "(none)", "ratio", _of_tenant(name), better=True) for name in names)
+    rows = [Row(row.contender, row.cells, row.values) for row in _over(chosen, results)]
+    return Board(chosen, tuple(rows), None, results.seeds, 0)
+
+
+def _over(chosen: Sequence[Measure], results: Results) -> tuple[Row, ...]:
+    """The measures of each contender over the seeds."""
     rows = []
     for name in results.contenders:
         runs = results.runs[name]
         values = tuple(tuple(None if run is None else measure.value(run) for run in runs) for measure in chosen)
         rows.append(Row(name, tuple(Spread.of(one) for one in values), values, _note(name, runs)))
-    waiting = sum(run.score.all.open for name in results.contenders for run in results.of(name))
-    return Board(chosen, tuple(rows), _over_oracle(results), results.seeds, waiting)
+    return tuple(rows)
 
 
 def measures(scenario: Scenario, runs: Sequence[Run]) -> Iterable[Measure]:
@@ -94,6 +115,10 @@ def missed(share: Share) -> Mapping[str, int]:
 
 def _of_class(name: str) -> Value:
     return lambda run: one.attainment if (one := run.score.classes.get(name)) is not None else None
+
+
+def _of_tenant(name: str) -> Value:
+    return lambda run: one.attainment if (one := run.score.tenants.get(name)) is not None else None
 
 
 def _in_event(event: str, klass: str | None = None) -> Value:

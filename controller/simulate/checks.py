@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from controller.config import GovernorConfig, terms
-from controller.config.errors import Path
+from controller.config.errors import Finding, Path
 from controller.config.report import nearest
 from controller.config.units import format_duration
 from controller.core.model import Lever, Mode, Target
@@ -69,12 +69,13 @@ def _events(scenario: Scenario) -> Iterator[Mistake]:
             yield (*place, "end"), "lies in the part that is not scored", f"{scored}; end earlier"
 
 
-def idle(config: GovernorConfig) -> Iterator[str]:
-    """Sentences on levers that will not move because of their mode: no mistake, but seldom what a simulation is for."""
+def idle(config: GovernorConfig) -> Iterator[Finding]:
+    """Levers that will not move because of their mode: no mistake, but seldom what a simulation is for."""
     for name, pool in config.pools.items():
         for lever, settings in pool.levers.items():
             if settings.mode in (Mode.OFF, Mode.OBSERVE):
-                yield f"pools.{name}.levers.{lever}: mode {settings.mode} moves nothing; write mode: auto to see it act"
+                at: Path = ("pools", name, "levers", lever.value)
+                yield Finding(at, f"mode {settings.mode} moves nothing", "write mode: auto to see it act")
 
 
 def misfits(scenario: Scenario, config: GovernorConfig) -> Iterator[str]:

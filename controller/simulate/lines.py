@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.config import config_hash
-from controller.simulate.board import Board
+from controller.simulate.board import Board, by_tenant, tenants
 from controller.simulate.crew import Results
 from controller.simulate.load import Study
 from controller.simulate.run import Run
@@ -16,7 +16,7 @@ from controller.simulate.spread import Spread
 
 def simulation_json(study: Study, board: Board, results: Results) -> dict[str, Any]:
     """Everything that the scoreboard says, and the runs behind it."""
-    scenario = study.scenario
+    scenario, parts = study.scenario, by_tenant(results, sorted(tenants(results)))
     return {
         "type": "simulation",
         "scenario": scenario.name,
@@ -32,9 +32,13 @@ def simulation_json(study: Study, board: Board, results: Results) -> dict[str, A
                     measure.key: {"unit": measure.unit, **(_spread(spread) or {})}
                     for measure, spread in zip(board.measures, row.cells, strict=True)
                 },
+                "tenants": {
+                    measure.key: {"unit": measure.unit, **(_spread(spread) or {})}
+                    for measure, spread in zip(parts.measures, part.cells, strict=True)
+                },
                 "runs": [None if run is None else run_json(run) for run in results.runs[row.contender]],
             }
-            for row in board.rows
+            for row, part in zip(board.rows, parts.rows, strict=True)
         },
     }
 
@@ -46,6 +50,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "seed": run.seed,
         "all": _share(score.all),
         "classes": {name: _share(one) for name, one in score.classes.items()},
+        "tenants": {name: _share(one) for name, one in score.tenants.items()},
         "events": {name: _event(one) for name, one in score.events.items()},
         "gpu_hours": score.gpu_hours,
         "goodput": score.goodput,

@@ -44,6 +44,18 @@ class Study:
     origin: Origin
     peers: Mapping[str, Plugin] = field(default_factory=dict)
 
+    @property
+    def place(self) -> tuple[str, Path]:
+        """The file that Governor's config stands in, and the path in it that the config's own paths are below."""
+        given = self.scenario.governor
+        if self.origin.config:
+            return self.origin.config, ()
+        return (
+            (str(FilePath(self.origin.folder) / given), ())
+            if isinstance(given, str)
+            else (self.origin.name, ("governor",))
+        )
+
 
 def open_study(path: FilePath, config: FilePath | None = None) -> Study:
     """The study in a scenario file; `config` is a config file in place of the one that it names. Raises ConfigError."""

@@ -11,12 +11,12 @@ from markupsafe import Markup
 from controller.config import config_hash
 from controller.core.words import number
 from controller.rehearse.words import duration
-from controller.simulate.board import Board
+from controller.simulate.board import Board, by_tenant, tenants
 from controller.simulate.crew import Results
 from controller.simulate.live import offset
 from controller.simulate.load import Study
 from controller.simulate.plots import draw
-from controller.simulate.table import best, over_oracle, reasons
+from controller.simulate.table import best, of_tenants, over_oracle, reasons
 from controller.simulate.words import cell, contender, foot, share
 
 ROWS = 200  # decisions that are listed
@@ -41,7 +41,7 @@ def render(study: Study, board: Board, results: Results, remarks: Sequence[str] 
         encoding="utf-8"
     )
     scenario = study.scenario
-    mine = results.of("governor")
+    mine, named = results.of("governor"), tenants(results)
     changes = mine[0].changes if mine else ()
     scored = f"{offset(scenario.warm_up)} to {offset(scenario.duration - scenario.cool_down)}"
     return template.render(
@@ -57,6 +57,8 @@ def render(study: Study, board: Board, results: Results, remarks: Sequence[str] 
         over=over_oracle(board),
         foot=foot(results.contenders, board.open),
         missed=[(contender(name), reasons(results, name)) for name in results.contenders if results.of(name)],
+        by_tenant=_rows(by_tenant(results, named[:TENANTS])),
+        of_tenants=of_tenants(len(named), TENANTS).capitalize(),
         tenants=_tenants(results),
         plots=draw(scenario, results),
         events=", ".join(event.name for event in scenario.events),

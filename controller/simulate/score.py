@@ -58,7 +58,7 @@ class Score:
     """One run of one contender with one seed. `seconds` is how long the scored part is. `goodput` good requests/s,
     `travel` the sum of the changes of each lever in its unit, `reversals` changes of direction of the replicas.
     `fairness` by tenant that was backlogged: its share of its max-min share. `hit_rate` of prompt tokens; None where
-    nothing was served."""
+    nothing was served; `tenants` by name, where there are several."""
 
     seconds: float
     all: Share
@@ -73,6 +73,7 @@ class Score:
     hit_rate: float | None = None
     attempts: int = 0
     output_tokens: int = 0
+    tenants: Mapping[str, Share] = field(default_factory=dict)
 
     @property
     def critical(self) -> Share:
@@ -127,6 +128,7 @@ def score(
         hit_rate=int(verdicts.cached[served].sum()) / prompt if prompt else None,
         attempts=int(verdicts.attempts[inside].sum()),
         output_tokens=int(verdicts.output[served].sum()),
+        tenants=_of_tenants(verdicts, inside),
     )
 
 
@@ -150,7 +152,12 @@ def share(verdicts: Verdicts, chosen: NDArray[np.bool_]) -> Share:
     """What became of the chosen requests."""
     result = np.bincount(verdicts.result[chosen], minlength=4)
     why = np.bincount(verdicts.why[chosen & (verdicts.result == MISSED)], minlength=len(verdicts.reasons))
-    missed = {reason: int(count) for reason, count in zip(verdicts.reasons, why, strict=True) if count}
+    return _counted(result, why, verdicts.reasons)
+
+
+def _counted(result: NDArray[np.int64], why: NDArray[np.int64], reasons: Sequence[str]) -> Share:
+    """From how many requests ended in each result, and how many were missed for each reason."""
+    missed = {reason: int(count) for reason, count in zip(reasons, why, strict=True) if count}
     good, degraded, waiting = int(result[GOOD]), int(result[DEGRADED]), int(result[OPEN])
     return Share(good + degraded + int(result[MISSED]), good, degraded, waiting, missed)
 
@@ -169,6 +176,19 @@ def attainment_by_minute(verdicts: Verdicts, begin: float, end: float) -> list[f
 def _by_class(verdicts: Verdicts, chosen: NDArray[np.bool_]) -> dict[str, Share]:
     found = {name: share(verdicts, chosen & (verdicts.klass == number)) for number, name in enumerate(verdicts.classes)}
     return {name: one for name, one in sorted(found.items()) if one.offered or one.open}
+
+
+def _of_tenants(verdicts: Verdicts, chosen: NDArray[np.bool_]) -> dict[str, Share]:
+    """Counted at once: there may be thousands."""
+    names, reasons = verdicts.tenants, verdicts.reasons
+    tenant, result, why = verdicts.tenant[chosen], verdicts.result[chosen], verdicts.why[chosen]
+    lost = result == MISSED
+    results = np.bincount(tenant * 4 + result, minlength=len(names) * 4).reshape(len(names), 4)
+    whys = np.bincount(tenant[lost] * len(reasons) + why[lost], minlength=len(names) * len(reasons))
+    by_reason = whys.reshape(len(names), len(reasons))
+    found = {name: _counted(results[i], by_reason[i], reasons) for i, name in enumerate(names)}
+    there = {name: one for name, one in sorted(found.items()) if one.offered or one.open}
+    return there if len(there) > 1 else {}
 
 
 def _event(verdicts: Verdicts, span: Span, event: Event, good_minute: float) -> InEvent:

@@ -8,17 +8,42 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from controller.simulate.board import Board, Row, missed
+from controller.simulate.board import Board, Row, by_tenant, missed, tenants
 from controller.simulate.crew import Results
 from controller.simulate.jobs import ORACLE
 from controller.simulate.ports import Scenario
 from controller.simulate.words import cell, contender, foot, share
+
+TENANTS = 12  # that have a line of their own
 
 
 def show(console: Console, scenario: Scenario, board: Board, results: Results) -> None:
     """The table, why requests were missed, and what else must be known."""
     seeds = f"{len(board.seeds)} seeds, mean ± standard deviation" if len(board.seeds) > 1 else f"seed {board.seeds[0]}"
     console.print(Text(f"{scenario.name}: {seeds}", style="bold"), soft_wrap=True)
+    _print(console, board)
+    if names := tenants(results):
+        console.print(Text(of_tenants(len(names), TENANTS), style="bold"), soft_wrap=True)
+        _print(console, by_tenant(results, names[:TENANTS]))
+    for name in results.contenders:
+        text = reasons(results, name)
+        if text:
+            console.print(Text(f"{contender(name)} missed: {text}"), soft_wrap=True)
+    for tenant in starved(results):
+        console.print(Text(tenant, style="yellow"), soft_wrap=True)
+    if board.oracle is not None:
+        console.print(Text(over_oracle(board)), soft_wrap=True)
+    told = foot(results.contenders, board.open)
+    console.print(Text(told, style="dim"), soft_wrap=not console.is_terminal)
+
+
+def of_tenants(count: int, most: int) -> str:
+    """What stands above the table of so many tenants, of which so many have a line."""
+    least = f": the {most} of {count:,} that attained least with Governor" if count > most else ""
+    return f"attained by tenant{least}"
+
+
+def _print(console: Console, board: Board) -> None:
     if not console.is_terminal:
         for line in _aligned(board):
             console.print(line, soft_wrap=True)
@@ -30,16 +55,6 @@ def show(console: Console, scenario: Scenario, board: Board, results: Results) -
         for row in board.rows:
             console.print(Text(_line(board, row)), soft_wrap=True)
         console.print()
-    for name in results.contenders:
-        text = reasons(results, name)
-        if text:
-            console.print(Text(f"{contender(name)} missed: {text}"), soft_wrap=True)
-    for tenant in starved(results):
-        console.print(Text(tenant, style="yellow"), soft_wrap=True)
-    if board.oracle is not None:
-        console.print(Text(over_oracle(board)), soft_wrap=True)
-    told = foot(results.contenders, board.open)
-    console.print(Text(told, style="dim"), soft_wrap=not console.is_terminal)
 
 
 def reasons(results: Results, name: str) -> str:

@@ -1,9 +1,10 @@
 """How to reach a Prometheus, and how to read from it."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from controller.core.params import SecretRef, Unit, param
+from controller.core.params import SecretRef, Unit, param, refuse
 from sources import address
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -36,18 +37,24 @@ class PrometheusConfig:
     recording_rules: bool = param("read histograms from the shipped recording rules", False)
 
     def __post_init__(self) -> None:
-        address.check("url", self.url, api=True)
+        refuse(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
+        try:
+            address.check("url", self.url, api=True)
+        except ValueError as error:
+            yield str(error)
         for name, value in self.headers.items():
             if not _HEADER.fullmatch(name):
-                raise ValueError(f"headers: {name!r} is not the name of a header; use letters, digits and -")
+                yield f"headers: {name!r} is not the name of a header; use letters, digits and -"
             if value != value.strip() or not (value.isascii() and value.isprintable()):
-                raise ValueError(f"headers: the value of {name} holds what no header can; write one line of plain text")
+                yield f"headers: the value of {name} holds what no header can; write one line of plain text"
         if self.bearer is not None and (self.username or self.password is not None):
-            raise ValueError("bearer: and username/password exclude each other; keep one")
-        if bool(self.username) != (self.password is not None):
+            yield "bearer: and username/password exclude each other; keep one"
+        elif bool(self.username) != (self.password is not None):
             given, missing = ("username", "password") if self.username else ("password", "username")
-            raise ValueError(f"{given}: is given without {missing}; add {missing}, or remove {given}")
+            yield f"{given}: is given without {missing}; add {missing}, or remove {given}"
         if self.key and not self.cert:
-            raise ValueError("key: is given without cert; name the client certificate too")
+            yield "key: is given without cert; name the client certificate too"
         if self.insecure and self.ca:
-            raise ValueError("insecure: and ca exclude each other; with a ca there is no need for insecure")
+            yield "insecure: and ca exclude each other; with a ca there is no need for insecure"

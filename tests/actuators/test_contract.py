@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import is_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -40,6 +41,16 @@ def ours() -> dict[str, type]:
 
 def test_every_built_in_actuator_is_in_this_suite() -> None:
     assert set(ours()) == {name.partition("-")[0] for name in RIGS}
+
+
+@pytest.mark.parametrize("kind", ours())
+def test_the_place_that_it_names_is_one_of_settings_that_there_are(kind: str) -> None:
+    """A name that is none would say of every address that it is the same."""
+    for name in getattr(ours()[kind], "place", ()):
+        config: Any = ours()[kind].Config  # type: ignore[attr-defined]
+        for part in name.split("."):
+            hint = get_type_hints(config)[part]
+            config = next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), None)
 
 
 @pytest.mark.parametrize("kind", ours())

@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import yaml
+from structlog.testing import capture_logs
 
 from actuators.file import File, FileConfig
 from controller.core.model import Applied, Decision, Outcome, Target
 from controller.core.ports import Binding
+from controller.explain import explain
+from controller.run.loop import TickResult
+from controller.run.narrate import Narrator
+from controller.run.samples import counted, of_tick
+from controller.run.settings import Settings
 from tests.loop.test_failures import loop
 from tests.support.decisions import decide, replicas
 
@@ -288,6 +295,34 @@ def test_a_protection_waits_long_after_the_pause_between_two_reloads(path: Path,
     assert [one.outcome for one in ticks] == [*[Outcome.FAILED] * (due - 1), Outcome.DONE]
     assert json.loads(path.read_text())["llama/replicas"] == 9
     assert {one.detail for one in ticks[:-1]} == {f"not written: reloads are {min_interval:g} s apart at least"}
+
+
+def test_a_write_that_is_put_off_is_shown_as_failed(path: Path) -> None:
+    """GovernorWritesFailing called somebody in the night, for a file that was as it should be."""
+    want = {"llama": 5.0}
+    made = loop({"llama/replicas": hands(path, min_interval=60.0)}, want)
+    made.tick(NOW)
+    want["llama"] = 9.0
+    early = made.tick(NOW + 15)
+    want["llama"] = 5.0  # nothing is wanted any more
+    after = made.tick(NOW + 30)
+
+    assert shown(early) == {"waits"}
+    assert explain(early.plan, early.applied)[-1] == "    put off: not written: reloads are 60 s apart at least"
+    assert after.applied == ()
+    assert shown(after) == {"done"}, "of the newest write that was tried"
+    with capture_logs() as lines:
+        narrator = Narrator(structlog.get_logger())
+        for one in (early, after):
+            narrator.ticked(one)
+    assert [line["event"] for line in lines if line["event"] != "decision"] == []
+    assert counted(early)["outcomes_total", ("llama", "replicas", "waits")] == 1
+
+
+def shown(tick: TickResult) -> set[str]:
+    """The outcome labels of what a tick exposes."""
+    settings = Settings(15.0, 10.0, "127.0.0.1:0", "", levers={"llama": {}})
+    return {labels[-1] for name, labels, _ in of_tick(tick, settings.pools) if name == "target_outcome"}
 
 
 def test_a_reload_that_fails_is_forgiven_by_the_pause_after_it(path: Path) -> None:

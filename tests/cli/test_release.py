@@ -173,6 +173,60 @@ def test_a_damaged_file_of_originals_is_not_overwritten_with_governors_own_value
     assert "no file of originals" in str(run(config, "release", "--restore").exception)
 
 
+def test_what_one_address_held_is_put_back_into_another(end: Endpoint, config: Path) -> None:
+    governed(config, replicas=7, acme=500)
+    first = config.read_text()
+    with endpoint() as other:
+        other.values = {key(REPLICAS): 2, key(ACME): 300, key(BETA): 8000}
+        config.write_text(first.replace(end.url, other.url))
+        moved = run(config, "release", "--restore", "chat/replicas")
+
+        assert moved.exit_code == 1
+        assert moved.stdout == ""
+        assert moved.stderr == (
+            f"governor: chat/replicas stays as it is: 4 was found at url {end.url}/set, and values go to url "
+            f"{other.url}/set now; put it back by hand, or with the old url in the config\n"
+        )
+        assert (other.posts, other.values[key(REPLICAS)]) == ([], 2)
+    config.write_text(first.replace("timeout: 2s", "timeout: 3s"))
+    assert run(config, "release", "--restore").exit_code == 0, "a new time-out is no move"
+    assert end.values == {key(REPLICAS): 4, key(ACME): 10000, key(BETA): 8000}
+
+
+def test_of_two_targets_the_one_that_moved_keeps_the_other_from_being_put_back(end: Endpoint, config: Path) -> None:
+    governed(config, replicas=7, acme=500)
+    own = f'{{kind: webhook, url: "{end.url}/elsewhere", read_url: "{end.url}/get"}}'
+    config.write_text(config.read_text().replace("capacity}, actuator: edge", f"capacity}}, actuator: {own}"))
+    done = run(config, "release", "--restore")
+
+    assert done.exit_code == 1
+    assert "chat/replicas stays as it is: 4 was found at url" in done.stderr
+    assert "chat/tenant_cap/acme at 10,000: done" in done.stdout
+    assert end.values == {key(REPLICAS): 7, key(ACME): 10000, key(BETA): 8000}
+    assert set(originals.read(originals.file_of(config.parent / "ledger"))) == {REPLICAS}
+
+
+def test_originals_of_an_older_version_name_no_place_and_are_put_back_as_ever(end: Endpoint, config: Path) -> None:
+    governed(config, replicas=7)
+    file = originals.file_of(config.parent / "ledger")
+    file.write_text('{"version": 1, "originals": {"chat/replicas": {"value": 4.0, "at": 1767225600.0}}}')
+    governed(config, acme=500)
+    config.write_text(config.read_text().replace("/set", "/put"))
+
+    assert run(config, "release", "--restore", "chat/replicas").exit_code == 0
+    assert end.values[key(REPLICAS)] == 4
+    assert json.loads(file.read_text())["originals"]["chat/tenant_cap/acme"]["place"] == {
+        "kind": "webhook", "url": f"{end.url}/set",
+    }  # fmt: skip
+
+
+def test_originals_without_a_place_that_could_be_one_are_a_damaged_file(end: Endpoint, config: Path) -> None:
+    governed(config, replicas=7)
+    file = originals.file_of(config.parent / "ledger")
+    file.write_text('{"version": 1, "originals": {"chat/replicas": {"value": 4.0, "at": 1.0, "place": "there"}}}')
+    assert "chat/replicas was found at no place" in str(run(config, "release", "--restore").exception)
+
+
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-4"])
 def test_an_original_that_can_be_none_is_put_back_or_ends_in_a_traceback(
     end: Endpoint, config: Path, value: str

@@ -124,9 +124,11 @@ def test_wrong_files_are_told_with_line_path_and_mend(tmp_path: Path) -> None:
 def test_a_lever_that_only_observes_is_pointed_out(tmp_path: Path) -> None:
     idle = changed(SMALL, "governor.pools.chat.levers.replicas.mode", "observe")
     idle = changed(idle, "against", {"static": False, "oracle": False})
-    done = governor("simulate", written(tmp_path, idle), "--seeds", "1")
+    file = written(tmp_path, idle)
+    done = governor("simulate", file, "--seeds", "2", "--cores", "2")
     assert done.returncode == 0
-    assert "mode observe moves nothing; write mode: auto" in done.stderr
+    place = f"{file}: governor.pools.chat.levers.replicas"
+    assert done.stderr == f"governor: {place}: mode observe moves nothing; write mode: auto to see it act\n"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

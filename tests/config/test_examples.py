@@ -1,12 +1,13 @@
 """Every shipped config is a fixture: it loads, and what it says about defaults is true."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 from pydantic import BaseModel
 
-from controller.config import ConfigError, GovernorConfig, config_hash, load, without_actuator
+from controller.config import ConfigError, GovernorConfig, config_hash, hints, load, without_actuator
 from controller.config.docs import render
 from controller.config.models import LeverConfig, ObjectiveConfig, PoolConfig
 from controller.config.terms import fleet_rules
@@ -18,6 +19,15 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.yaml") if not pat
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_example_loads(path: Path) -> None:
     assert load(path).pools
+
+
+WHOLE = [*EXAMPLES, *sorted((ROOT / "examples" / "targets").glob("*/governor*.yaml")),
+         ROOT / "examples" / "end-to-end" / "governor.yaml", ROOT / "manifests" / "base" / "governor.yaml"]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_shipped_config_that_check_has_doubts_of_is_no_example(path: Path) -> None:
+    assert hints(load(path), datetime(2026, 11, 30, tzinfo=UTC)) == ()
 
 
 def test_there_are_examples() -> None:

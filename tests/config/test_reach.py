@@ -11,13 +11,14 @@ from tests.support.levers import ROOT
 from tests.support.written import pool, written
 
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
+PROMISE = "objectives: [{signal: ttft, percentile: p95, target: 2s}]"
 FREE = "min: 1, max: 8, policy: {kind: capacity}"
 
 
 def text(replicas: str = FREE, *levers: str, write: str = FREE, more: str = "") -> str:
-    keys = "gpus_per_replica: 2", "tenants: {ann: {consents: true}}", "labels: {tenant: user}"
+    keys = PROMISE, "gpus_per_replica: 2", "tenants: {ann: {consents: true}}", "labels: {tenant: user}"
     read = pool("read", *keys, levers=[f"replicas: {{{replicas}}}", *levers])
-    return written(read, pool("write", levers=[f"replicas: {{{write}}}"])) + more
+    return written(read, pool("write", PROMISE, levers=[f"replicas: {{{write}}}"])) + more
 
 
 def config(replicas: str = FREE, *levers: str, write: int = 8, more: str = "") -> GovernorConfig:

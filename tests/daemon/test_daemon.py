@@ -17,10 +17,12 @@ from typing import Any
 
 import pytest
 
-from controller.run.daemon import Daemon
+from controller.config import loads
+from controller.run.daemon import Daemon, describe
 from tests.support.lines import Program, program
 from tests.support.toy_loop import ToyConfig, build, load
 from tests.support.waiting import until
+from tests.support.written import pool, written
 
 ROOT = Path(__file__).parents[2]
 Start = Callable[..., AbstractContextManager[Program]]
@@ -207,6 +209,24 @@ def test_broken_yaml_takes_the_controller_down(start: Start, config: Path) -> No
         assert metric(port, "governor_config_valid") == 1
         assert status(port)["config"]["problems"] == []
     assert sum(line["event"] == "config_rejected" for line in daemon.seen) == 1, "told once, not at every look"
+
+
+def test_what_is_hardly_meant_is_told_by_check_alone(start: Start, config: Path) -> None:
+    """Who reloads a file seldom checks it first."""
+    with start(name="good") as daemon:
+        daemon.wait("begin")
+        assert not [line for line in daemon.seen if line["event"] == "config_doubtful"]
+        write(config, name="worse", doubts=["pools.llama.objectives: promise no latency"])
+        told = daemon.wait("config_doubtful")
+        assert (told["level"], told["problem"]) == ("warning", "pools.llama.objectives: promise no latency")
+        daemon.wait("begin", where=lambda line: line["loop"] == "worse")
+    assert sum(line["event"] == "config_doubtful" for line in daemon.seen) == 1
+
+
+def test_the_daemon_has_the_doubts_of_check() -> None:
+    lever = "replicas: {min: 1, max: 8, policy: {kind: capacity}}"
+    (said,) = describe(loads(written(pool("chat", levers=[lever])))).doubts
+    assert said.startswith("pools.chat.objectives: promise no latency, so a replica counts as good for all that")
 
 
 def test_a_plug_in_that_cannot_be_built_leaves_no_loop(start: Start, config: Path) -> None:

@@ -155,6 +155,11 @@ def test_a_dry_run_forgets_at_each_reload_where_a_live_process_left_a_target(tmp
 
 ASKED = {"kind": "webhook", "url": "http://a", "timeout": "5s"}
 
+SHARED = {
+    "kind": "litellm", "redis": {"url": "redis://a"}, "pools": {"chat": {"model": "m"}, "code": {"model": "o"}},
+}  # fmt: skip
+MODEL = ("redis.url", "pools.model")
+
 
 def spelled(at_lever: object, shared: object = None) -> dict[str, object]:
     levers = {"replicas": {"actuator": at_lever}} if at_lever else {"replicas": {}}
@@ -176,6 +181,11 @@ def spelled(at_lever: object, shared: object = None) -> dict[str, object]:
         (spelled(ASKED), spelled(None), ("url",), False),
         (spelled(None), spelled(None), None, True),
         (spelled(ASKED), {}, None, False),
+        (spelled(SHARED), spelled({**SHARED, "pools": {"chat": {"model": "m", "tenants": ["a"]}}}), MODEL, True),
+        (spelled(SHARED), spelled({**SHARED, "pools": {"chat": {"model": "n"}, "code": {"model": "o"}}}), MODEL, False),
+        (spelled(SHARED), spelled({**SHARED, "redis": {"url": "redis://a", "timeout": "9s"}}), MODEL, True),
+        (spelled(SHARED), spelled({**SHARED, "redis": {"url": "redis://b"}}), MODEL, False),
+        (spelled(SHARED), spelled({"kind": "litellm", "pools": SHARED["pools"]}), MODEL, True),
     ],
 )  # fmt: skip
 def test_another_place_is_taken_for_the_same_one_or_a_new_time_out_for_a_move(

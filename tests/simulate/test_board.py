@@ -10,6 +10,7 @@ from rich.console import Console
 
 from controller.simulate.board import Board, board
 from controller.simulate.crew import Results
+from controller.simulate.lines import simulation_json
 from controller.simulate.live import LiveView, offset, told
 from controller.simulate.load import Study, open_study
 from controller.simulate.report import render
@@ -30,12 +31,14 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
 def run(
     contender: str, seed: int, good: int, hours: float, *, recovered: float | None = 60.0,
     missed: Mapping[str, int] | None = None, fairness: Mapping[str, float] | None = None, degraded: int = 0,
+    tenants: Mapping[str, int] | None = None,
 ) -> Run:  # fmt: skip
     lost = {"late": 100 - good - degraded} if missed is None else missed
     share = Share(100, good, degraded, 1, lost)
     score = Score(
         270.0, share, {"": share}, {"rush": InEvent(share, {"": share}, recovered)}, hours, 1, 5, 2,
         {"replicas": 3.0}, fairness or {}, 0.25, 120, 5000,
+        {name: Share(10, kept, 0, 0, {"late": 10 - kept}) for name, kept in (tenants or {}).items()},
     )  # fmt: skip
     series = Series(
         (2.0,) * 6, (1.0, 1.0, 0.5, NAN, 1.0, 1.0), (0.0,) * 6, (0.5, 0.4, 9.0, NAN, 0.5, 0.4),
@@ -175,3 +178,54 @@ def test_on_a_terminal_the_next_seed_is_shown_when_the_first_is_over(study: Stud
 
 def test_times_since_the_start() -> None:
     assert [offset(seconds) for seconds in (0, 61, 3661)] == ["00:00", "01:01", "1:01:01"]
+
+
+def of_tenants(*kept: Mapping[str, int]) -> Results:
+    """The same tenants with the controller and without one; of ten requests each so many were good, by seed."""
+    mine = tuple(run("governor", seed, 90, 2.0, tenants=one) for seed, one in enumerate(kept, 1))
+    none = tuple(run("none", seed, 50, 1.0, tenants=dict.fromkeys(one, 5)) for seed, one in enumerate(kept, 1))
+    return Results(("governor", "none"), tuple(range(1, len(kept) + 1)), {"governor": mine, "none": none})
+
+
+def test_nobody_can_tell_from_a_scoreboard_whether_a_tenant_got_what_it_was_promised(study: Study) -> None:
+    results = of_tenants({"acme": 10, "": 8, "flood": 2}, {"acme": 10, "": 8, "flood": 4})
+    lines = printed(study, results).splitlines()
+    first = lines.index("attained by tenant")
+
+    assert [line.split() for line in lines[first + 1 : first + 5]] == [
+        ["Governor", "no", "controller"],
+        ["flood", "30.00", "%", "±", "14.14", "50.00", "%", "±", "0.00"],
+        ["(none)", "80.00", "%", "±", "0.00", "50.00", "%", "±", "0.00"],
+        ["acme", "100", "%", "±", "0.00", "50.00", "%", "±", "0.00"],
+    ]
+    found = simulation_json(study, board(study.scenario, results), results)["contenders"]["governor"]
+    assert found["tenants"]["flood"] == {
+        "unit": "ratio", "mean": pytest.approx(0.3), "deviation": pytest.approx(0.1414, abs=1e-4), "low": 0.2,
+        "high": 0.4, "count": 2,
+    }  # fmt: skip
+    assert found["runs"][1]["tenants"]["flood"] == {
+        "offered": 10, "good": 4, "degraded": 0, "open": 0, "attainment": 0.4, "missed": {"late": 6},
+    }  # fmt: skip
+    page = render(study, board(study.scenario, results), results)
+    assert "<h3>Attained by tenant</h3>" in page
+    assert '<tr><td>flood</td><td class="n">30.00 % ± 14.14</td><td class="n best">' in page
+
+
+def test_a_scenario_without_tenants_has_no_table_of_them(study: Study, results: Results) -> None:
+    assert "by tenant" not in printed(study, results)
+    assert "by tenant" not in render(study, board(study.scenario, results), results)
+    assert simulation_json(study, board(study.scenario, results), results)["contenders"]["governor"]["tenants"] == {}
+
+
+def test_a_thousand_tenants_do_not_fill_the_screen(study: Study) -> None:
+    results = of_tenants({f"t{number:03}": number % 10 for number in range(1000)})
+    lines = printed(study, results).splitlines()
+    first = lines.index("attained by tenant: the 12 of 1,000 that attained least with Governor")
+
+    assert [line.split()[0] for line in lines[first + 2 : first + 14]] == [
+        f"t{number:03}" for number in range(0, 120, 10)
+    ]
+    assert lines[first + 14] == ""
+    assert "Attained by tenant: the 30 of 1,000 that" in render(study, board(study.scenario, results), results)
+    narrow = " ".join(printed(study, results, 10, terminal=True).split())
+    assert "Governor: t000 0 %, t010 0 %, t020 0 %" in narrow, "where no table fits each contender is a sentence"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from controller.cli.app import app
 from controller.run import memory
@@ -129,11 +129,65 @@ def test_an_affinity_that_the_strategy_has_not_is_told_where_it_would_be_moved(
     assert len(said) == many
 
 
-def test_the_console_says_it_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def begun(monkeypatch: pytest.MonkeyPatch, *words: str) -> Result:
+    """A simulation that is ended where its runs would begin."""
+
     def stop(*_: object, **__: object) -> None:
         raise RuntimeError("far enough")
 
     monkeypatch.setattr(memory, "settle", stop)
-    file = written(tmp_path, gated("concurrency", "deadline", concurrency=CAP))
-    done = CliRunner().invoke(app, ["simulate", str(file)])
+    return CliRunner().invoke(app, ["simulate", *words])
+
+
+def test_the_console_says_it_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = begun(monkeypatch, str(written(tmp_path, gated("concurrency", "deadline", concurrency=CAP))))
     assert "the gateway goes by no deadlines" in done.stderr.replace("\n", " ")
+
+
+SPARE = {"kind": "capacity", "spare": 1}
+LAZY = changed(changed(SMALL, "governor.pools.chat.levers.replicas.policy", SPARE), "seeds", 3)
+
+
+def lazy(**pin: str) -> dict[str, Any]:
+    """A pool that never goes to zero, with a pin where one is given."""
+    data = changed(changed(LAZY, "governor.pools.chat.levers.replicas.min", 0), "governor.pools.chat.gateway", GAIE)
+    return changed(data, "governor.pools.chat.levers.replicas.pin", {"value": 2, **pin}) if pin else data
+
+
+GAIE = {"engine": "gaie", "selector": {"model_name": "chat"}}
+NEVER = "keeps 1 when nobody asks for anything, so the pool never goes to zero; write spare: 0, or min: 1"
+
+
+def test_what_check_tells_of_a_config_is_told_where_it_is_rehearsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool that never went to zero was simulated, and nobody said why."""
+    done = begun(monkeypatch, str(written(tmp_path, lazy())))
+
+    place = f"{tmp_path / 'small.yaml'}: governor.pools.chat.levers.replicas.policy.spare"
+    assert done.stderr == f"governor: {place}: {NEVER}\n"
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_it_is_told_of_the_file_that_the_config_stands_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, named: bool
+) -> None:
+    own = {"version": 1, "source": {"kind": "prometheus", "url": "http://twin"}, **lazy()["governor"]}
+    file = written(tmp_path, own, "governor.yaml")
+    scenario = written(tmp_path, changed(SMALL, "governor", "governor.yaml") if named else SMALL)
+    done = begun(monkeypatch, str(scenario), *(() if named else ("--config", str(file))))
+    checked = CliRunner().invoke(app, ["check", str(file)])
+
+    assert f"{file}: pools.chat.levers.replicas.policy.spare: {NEVER}" in done.stderr
+    told = [line for line in checked.stderr.splitlines() if "not needed to rehearse" not in line]
+    assert done.stderr.splitlines() == told
+
+
+def test_a_pin_is_judged_by_the_time_of_the_simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that ended last spring holds in it, and was said to hold nothing any more."""
+    spring = begun(monkeypatch, str(written(tmp_path, lazy(until="2026-03-01T00:00:00Z", reason="fair"))))
+    before = begun(monkeypatch, str(written(tmp_path, lazy(until="2025-12-01T00:00:00Z", reason="fair"))))
+
+    assert "holds nothing any more" not in spring.stderr
+    assert "replicas.pin: ended at 2025-12-01T00:00Z and holds nothing any more" in before.stderr

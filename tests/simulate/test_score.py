@@ -10,7 +10,7 @@ from controller.core.model import Lever, Target
 from controller.simulate import fairness
 from controller.simulate.moves import Moves, summed
 from controller.simulate.recovery import bad, recovered_after
-from controller.simulate.score import Score, Span, score
+from controller.simulate.score import Score, Share, Span, score
 from controller.simulate.verdicts import judge
 from simulator.scenario import Event, Promise
 from tests.support.truths import Truth, Try
@@ -67,6 +67,19 @@ def test_events_are_scored_by_the_arrivals_in_them_and_by_class() -> None:
     assert flash.all.attainment == 0.5
     assert flash.classes[""].attainment == 1.0
     assert flash.classes["b"].attainment == 0.0
+
+
+def test_tenants_are_counted_as_all_requests_are() -> None:
+    tries = [
+        Try(0, 59.0, tenant="a", ttft=9.0), Try(1, 100, tenant="a"), Try(2, 100, tenant="b", ttft=9.0),
+        Try(3, 100, "rejected", None, 0.0, tenant="b"), Try(4, 100, tenant="b"), Try(5, 100, tenant="b", degraded=True),
+        Try(6, 700.0, tenant="late"),
+    ]  # fmt: skip
+    found = scored(*tries).tenants
+    assert list(found) == ["a", "b"], "of whom nothing was scored nothing is told"
+    assert found["a"] == Share(1, 1, 0, 0, {})
+    assert found["b"] == Share(4, 1, 1, 0, {"late": 1, "rejected": 1})
+    assert scored(Try(0, 100, tenant="a"), Try(1, 100, tenant="a")).tenants == {}, "of one tenant all is told already"
 
 
 def test_goodput_hit_rate_and_cost() -> None:

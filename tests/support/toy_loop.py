@@ -51,11 +51,12 @@ class ToyConfig:
     blind: tuple[int, ...] = ()
     refuses_to_build: bool = False
     grace: float = 20.0
+    doubts: tuple[str, ...] = ()
 
     def settings(self) -> Settings:
         promises: dict[str, tuple[Objective, ...]] = dict.fromkeys(self.pools, (TTFT,))
         levers = {pool: {Lever.REPLICAS: LeverSettings(Mode.AUTO, 1, 8)} for pool in self.pools}
-        return Settings(self.interval, self.deadline, self.listen, f"hash-{self.name}", promises, levers)
+        return Settings(self.interval, self.deadline, self.listen, f"hash-{self.name}", promises, levers, self.doubts)
 
 
 def tell(event: str, **fields: object) -> None:
