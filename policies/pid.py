@@ -196,6 +196,8 @@ class Pid:
         delta = c.gain * (jump + gone / c.integral_time * error)
         if c.derivative_time > 0:
             delta += c.gain * c.derivative_time * (slope - track.slope)
+        if filtered <= 0 < y:
+            delta = max(delta, 0.0)  # the filter is late: nothing is relaxed while the measure is above its target
         return delta, replace(track, at=now, filtered=filtered, error=error, slope=slope)
 
 

@@ -84,8 +84,9 @@ class Fold:
         selection.entries.clear()  # a fleet's are large, and plans are kept
         self.blocks, self._source, self._into, self.size = _blocks(list(heads.values()), needs, pool_first)
 
-    def increments(self, before: Values, now: Values) -> Values:
-        """Per cell, what was added between two consecutive frames. Values of series absent are NaN."""
+    def increments(self, before: Values, now: Values, odd: Sequence[int] = ()) -> Values:
+        """Per cell, what was added between two consecutive frames. Values of series absent are NaN; `odd` are columns
+        that were no number `before`: they are not born now, and what they counted since nobody knows."""
         v0, v1 = before[self._series], now[self._series]
         added = v1 - v0
         born = np.isnan(v0)
@@ -101,6 +102,8 @@ class Fold:
             for column in self._health:
                 known = column >= 0
                 healthy[known] |= before[column[known]] == 1.0
+            if odd:
+                healthy &= ~np.isin(self._series, odd)
             added[born] = np.where(healthy[born], v1[born], 0.0)
         if self._gates is not None:
             gated, where, partner = self._gates

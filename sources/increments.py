@@ -78,6 +78,7 @@ class Increments:
         self._replicas: dict[tuple[int, str], _Member] = {}
         self._targets: dict[int, dict[Target, str]] = {}  # per pool: target -> replica
         self._sighted: dict[int, dict[Target, float]] = {}  # per pool: when a target showed any series of it
+        self._odd: list[int] = []  # columns of series that were no number in the newest frame
         self._doubts: dict[int, dict[Fact, str]] = {}
         self._reasons: dict[int, Mapping[Fact, str]] = {}
         self._health: dict[Target, bool] = {}
@@ -128,11 +129,12 @@ class Increments:
             elif self._taken:
                 before = np.full(len(now), np.nan)
                 before[: len(self._before)] = self._before
-                self._add(fold, fold.increments(before, now))
+                self._add(fold, fold.increments(before, now, self._odd))
         self._before, self._newest = now, frame.at
         self._stamped = stamps is not None
         self._remember(fold, frame.at, stamps or {})
-        self._doubts = self._doubt([self._layout.number(key) for key in odd])
+        was, self._odd = self._odd, [self._layout.number(key) for key in odd]
+        self._doubts = self._doubt(self._odd, was)
 
     def take(self, at: float) -> Observation:
         """Everything since the previous observation, as seen at `at` (not before the newest frame)."""
@@ -198,11 +200,14 @@ class Increments:
         up = self._health.get(target)
         return up is None or (up and at - seen > self._longest_gap)
 
-    def _doubt(self, odd: Sequence[int]) -> dict[int, dict[Fact, str]]:
-        """Per pool and fact, which of its series are no number."""
+    def _doubt(self, odd: Sequence[int], was: Sequence[int]) -> dict[int, dict[Fact, str]]:
+        """Per pool and fact, which of its series are no number; of counters also which was none in the frame before,
+        so that nobody knows what it counted since."""
         found: dict[tuple[int, Fact, str], set[str]] = {}
-        for entry in self._selector.select(self._layout, odd).entries if odd else ():
-            found.setdefault((entry.pool, entry.fact, entry.candidate.metric), set()).add(entry.replica)
+        for columns, gauges in ((odd, True), (was, False)):
+            for entry in self._selector.select(self._layout, columns).entries if columns else ():
+                if gauges or entry.fact.kind is not Kind.GAUGE:
+                    found.setdefault((entry.pool, entry.fact, entry.candidate.metric), set()).add(entry.replica)
         doubts: dict[int, dict[Fact, str]] = {}
         for (pool, fact, metric), replicas in found.items():
             doubts.setdefault(pool, {})[fact] = not_a_number(metric, replicas)

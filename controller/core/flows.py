@@ -105,7 +105,11 @@ def _offered(j: Judge) -> Reading:
         # Who was refused at the gateway, or still waits there, did not come this far.
         note = arrived.note or "the gateway did not tell who came"
         return Reading(State.PARTIAL, value, least, None, window=j.covered, source=source, note=note)
-    return Reading(finished.state, value, _other(least, value), window=j.covered, source=source)
+    if finished.value is None and finished.state != State.UNSUPPORTED:
+        # Responses tell how many ended, though not how many of them well.
+        return Reading(State.PARTIAL, value, least, None, window=j.covered, source=source, note=finished.note)
+    known = finished if finished.value is not None else responses
+    return Reading(known.state, value, _other(least, value), window=j.covered, source=source)
 
 
 def _unique(j: Judge, arrived: Reading) -> Reading:

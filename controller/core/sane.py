@@ -13,15 +13,19 @@ from controller.core.observation import Facts, HistogramIncrement, PoolFacts, Re
 # included, count a tenth of it in three hours; and what is summed, multiplied and divided from here on stays far from
 # where floats end, which one number near there reached for every pool at once.
 MOST = 1e15
+# A share of all there is. Engines round, and some count what they are about to free; 37 is another unit.
+_SHARES = (Fact.KV_USAGE, Fact.PREFIX_HIT_RATIO, Fact.GPU_UTILISATION)
+MOST_SHARE = 2.0
 _MORE: Mapping[Fact, float] = {Fact.GPU_MEMORY: 1e18}  # bytes: 10,000 GPUs of 192 GB have two times ten to the 15
 
 _ABSURD = "the source gave a number that is no quantity"
 
 
 def clean(facts: PoolFacts) -> PoolFacts:
-    """The facts without NaN, infinities, negative increments, histograms that are not cumulative, and what is beyond
-    all fleets. The same object when there is nothing to drop, which is nearly always."""
-    bad = [*_bad(facts.counters), *_bad(facts.gauges), *(f for f, h in facts.histograms.items() if not _cumulative(h))]
+    """The facts without NaN, infinities, negative increments, histograms that are not cumulative, shares of
+    thousands of per cent, and what is beyond all fleets. The same object when there is nothing to drop, which is
+    nearly always."""
+    bad = [*_bad(facts.counters), *_odd(facts.gauges), *(f for f, h in facts.histograms.items() if not _cumulative(h))]
     sick = [name for name, r in facts.replicas.items() if _sick(r)]
     odd = [name for name, t in facts.tenants.items() if _bad(t.counters)]
     unclear = {
@@ -48,7 +52,7 @@ def clean(facts: PoolFacts) -> PoolFacts:
 
 
 def _sick(replica: ReplicaFacts) -> bool:
-    if _bad(replica.counters) or _bad(replica.gauges) or not -MOST <= replica.age <= MOST:
+    if _bad(replica.counters) or _odd(replica.gauges) or not -MOST <= replica.age <= MOST:
         return True
     started, told = replica.started_at, replica.histograms
     if started is not None and not -MOST <= started <= MOST:
@@ -67,6 +71,11 @@ def _without(facts: Facts, unclear: Collection[Fact]) -> Facts:
 def _bad(values: Mapping[Fact, float]) -> list[Fact]:
     # No NaN lies between any bounds; that a fact may have a bound of its own is asked of those beyond the usual one.
     return [f for f, value in values.items() if not 0 <= value <= MOST and not 0 <= value <= _MORE.get(f, MOST)]
+
+
+def _odd(gauges: Mapping[Fact, float]) -> list[Fact]:
+    """The same of gauges, some of which are shares."""
+    return [*_bad(gauges), *(f for f in _SHARES if MOST_SHARE < gauges.get(f, 0.0) <= MOST)]
 
 
 def _cumulative(h: HistogramIncrement) -> bool:

@@ -2,7 +2,7 @@
 
 An increment between `at - d` and `at` is written per series, before any sum, as the rules of ``Observation`` want it:
 
-    ((x - x offset d) >= 0) or (x and on(job,instance) (up offset d == 1))
+    (clamp_min(x - x offset d, -1e-9) != -1e-9) or (x and on(job,instance) (up offset d == 1))
 
 The left side is what was added. It is empty where the value fell or the series was not there at ``at - d``; then the
 right side gives the whole new value, but only if the target was up at ``at - d``: its process restarted, or the series
@@ -21,6 +21,7 @@ from sources.contracts.contract import Candidate
 PART = "governor_part"  # tells the parts of one answer apart
 TARGET = ("job", "instance")
 _SUM_OF = {"sum": "sum", "max": "max", "mean": "avg"}
+_FELL = "-1e-9"  # what all that fell is set to; a counter falls by more
 _LONG = 200  # values; a longer list costs more than it saves
 
 
@@ -63,7 +64,8 @@ def increment(series: str, back: str, up: str, now: str = "", total: str = "") -
     series and only a fall counts as a restart. `total` is the count of a histogram that `series` is a part of: when it
     fell, the whole histogram was started anew, also the buckets that are fuller than before."""
     new, old = f"{series} {now}".rstrip(), f"{series} {back}"
-    gained = f"({new} - {old}) >= 0"
+    # All that did not fall. A comparison with 0 would drop NaN too, and what was no number then would pass for born.
+    gained = f"clamp_min({new} - {old}, {_FELL}) != {_FELL}"
     fell = f"({new} < {old})"
     if total:
         restarted = f"ignoring(le) ({f'{total} {now}'.rstrip()} < {total} {back})"

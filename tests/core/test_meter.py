@@ -108,6 +108,18 @@ def test_aborts_are_responses_without_a_finished_request() -> None:
     assert seen.get(Signal.ABORTS).value == pytest.approx(16.0)  # four ticks in the window
 
 
+def test_one_failed_query_does_not_end_what_all_the_others_tell() -> None:
+    """The pool was not measured at all: its offered rate took its state from what was missing."""
+    watch = Watch()
+    watch.fill(6, counters={Fact.FINISHED: 10.0, Fact.RESPONSES: 10.0})
+    seen = watch.see(counters={Fact.RESPONSES: 10.0}, failed={Fact.FINISHED: "503"})
+    offered = seen.get(Signal.OFFERED_RATE)
+
+    assert offered.state == State.PARTIAL
+    assert offered.value == pytest.approx(10.0 / 15.0)
+    assert seen.get(Signal.QUEUE_DEPTH).trusted
+
+
 def test_attainment_counts_the_requests_that_never_reached_the_histogram() -> None:
     counters = {Fact.FINISHED: 8.0, Fact.RESPONSES: 8.0, Fact.REJECTED: 2.0}
     seen = Watch((E2E,)).fill(6, histograms={Fact.E2E: hist(*[1.0] * 8)}, counters=counters)

@@ -75,6 +75,16 @@ def test_one_absurd_pod_is_as_good_as_down_and_the_others_stay(sick: ReplicaFact
     assert seen.gauges == GAUGES
 
 
+@pytest.mark.parametrize("fact", [Fact.KV_USAGE, Fact.PREFIX_HIT_RATIO, Fact.GPU_UTILISATION])
+def test_a_share_of_thousands_of_per_cent_fills_no_fleet_up_to_its_maximum(fact: Fact) -> None:
+    seen = clean(pool(gauges={**GAUGES, fact: 37.0}, replicas={"a": replica(), "b": replica(gauges={fact: 37.0})}))
+
+    assert (seen.gauges, "37" in seen.failed[fact]) == (GAUGES, True)
+    assert (seen.replicas, seen.targets_down) == ({"a": replica()}, 1)
+    full = pool(gauges={**GAUGES, fact: 1.02})
+    assert clean(full) is full
+
+
 def test_an_absurd_tenant_and_an_absurd_class_are_not_read() -> None:
     fine, odd = Facts(counters=COUNTERS), Facts(counters={**COUNTERS, Fact.FINISHED: 1e200})
     seen = clean(pool(tenants={"t": fine, "u": odd}, classes={"c": fine, "d": odd}))

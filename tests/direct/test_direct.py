@@ -101,6 +101,18 @@ def test_a_queue_without_a_number_is_no_short_queue(target: Target) -> None:
     assert [one.partial for one in seen] == ["", f"vllm:num_requests_running of {other.address} is not a number", ""]
 
 
+def test_what_was_no_number_for_a_while_is_not_born_with_all_it_ever_counted(target: Target) -> None:
+    direct = source(target.address)
+    seen: list[PoolFacts] = []
+    for second, finished in enumerate(["900", "905", "NaN", "NaN", "940", "946"]):
+        target.page = page(900).replace("900", finished)
+        seen.append(direct.observe(1000.0 + second, 5.0).pools["llama"])
+    direct.close()
+    assert [one.counters.get(Fact.FINISHED) for one in seen] == [None, 5.0, None, None, 0.0, 6.0]
+    assert [bool(one.failed) for one in seen] == [False, False, True, True, False, False]
+    assert [bool(one.partial) for one in seen] == [False, False, False, False, True, False]
+
+
 def test_no_number_at_all_is_a_failed_fact(target: Target) -> None:
     direct = source(target.address)
     target.page = page(1).replace("} 1\n", "} +Inf\n", 1)

@@ -210,6 +210,16 @@ def test_a_night_without_traffic_is_not_called_a_low_latency() -> None:
     assert all("measure" not in one.evidence for one in moved)
 
 
+def test_a_filter_that_still_remembers_the_calm_relaxes_nothing_in_the_flash() -> None:
+    """It lowered at 4 s of 2.5, because latency was "well below its target"."""
+    told = run([*[ok(0.3)] * 40, *[ok(4.0)] * 40], start=20.0, filter_time=120.0)
+    flash = [value for _, value in told[39:]]
+
+    assert flash == sorted(flash)
+    assert flash[-1] > flash[0]
+    assert all(one.why is not Why.LATENCY_LOW for one, _ in told[40:])
+
+
 def test_what_is_taken_back_above_the_target_does_not_say_that_latency_is_low() -> None:
     """The part in proportion goes as the measure falls, at three times the target too."""
     policy = Pid(Pid.Config(filter_time=0.0))

@@ -3,6 +3,7 @@
 One store with a namespace per story, scraped every 15 s; each test reads its own pool.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
@@ -21,7 +22,20 @@ STEP = 15.0
 SCRAPES = 7
 ODD = 'we"ird\\ns|(a.b)\n$'
 ODDER = "[x]+*? {y}^"
-STORIES = ("restart", "refilled", "born", "stranger", "missed", "spelling", "grids", "upgrade", "twice", ODD, ODDER)
+STORIES = (
+    "restart",
+    "no number",
+    "refilled",
+    "born",
+    "stranger",
+    "missed",
+    "spelling",
+    "grids",
+    "upgrade",
+    "twice",
+    ODD,
+    ODDER,
+)
 Levels = Sequence[float | None]
 
 
@@ -67,6 +81,7 @@ def store() -> list[tuple[float, list[Sample]]]:
     ramp = [10.0 * (k + 1) for k in range(SCRAPES)]
     pods = [
         pod("restart", "a", finished(10, 20, 30, 5, 8, 9, 9)),
+        pod("no number", "a", finished(10, 20, math.nan, math.nan, 50, 60, 60)),
         # After the restart the first bucket is fuller than before, the whole is not.
         pod("refilled", "a", ttft(["1.0"], (1, 9), (1, 9), (1, 9), (5, 7), (5, 7), (5, 7), (5, 7))),
         pod("born", "a", {
@@ -148,6 +163,12 @@ def test_a_first_observation_has_no_increments(observations: list[Observation]) 
 
 def test_a_restarted_process_counts_from_zero(observations: list[Observation]) -> None:
     assert counted(observations, "restart", Fact.FINISHED)[1:] == [10, 10, 5, 3, 1, 0]
+
+
+def test_what_was_no_number_for_a_while_is_not_born_with_all_it_ever_counted(observations: list[Observation]) -> None:
+    """A load of 53/s looked like 1,960/s, and the fleet was raised to its maximum."""
+    assert counted(observations, "no number", Fact.FINISHED)[1:] == [10, None, None, None, 10, 0]
+    assert "not a number" in told(observations, "no number")[4].failed[Fact.FINISHED]
 
 
 def test_a_restarted_histogram_counts_wholly_from_zero(observations: list[Observation]) -> None:
