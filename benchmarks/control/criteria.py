@@ -146,7 +146,7 @@ def _shed(results: Results, name: str) -> Verdict:
     floor = average(runs(result), lambda one: one.floor)
     if shed is None or floor is None:
         return Verdict("2", text, "was not run", None)
-    return Verdict("2", text, f"{shed:.1%} of {floor:.1%}", shed <= 1.3 * floor, ("shed",))
+    return Verdict("2", text, f"{shed:.1%} against {floor:.1%}", shed <= 1.3 * floor, ("shed",))
 
 
 # --- 3 ---------------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def _flood(results: Results) -> Iterator[Verdict]:
     result, calm = results.get("flood"), results.get("flood-calm")
     asked = (
         "tenant flood: victims lose at most 1 point", "the flooder keeps its guarantee",
-        "every backlogged tenant gets at least 0.9 of its max-min share, and none is starved",
+        "tenant flood: every backlogged tenant gets at least 0.9 of its max-min share, and none is starved",
     )  # fmt: skip
     if result is None or calm is None:
         yield from (Verdict("4", one, "was not run", None) for one in asked)
@@ -222,7 +222,7 @@ def _flood(results: Results) -> Iterator[Verdict]:
     yield Verdict("4", asked[0], f"{points(losses[worst])} ({worst})", losses[worst] <= 0.01, ("victims",))
     flood = [one.tenants_in["flood"]["flooder"] for one in runs(result)]
     given = sum(one.offered - one.shed for one in flood) * (PROMPT + ANSWER) / (len(flood) * 600.0)
-    text = f"{given:,.0f} of {promised['flooder']:,.0f} tokens/s"
+    text = f"{given:,.0f} tokens/s where {promised['flooder']:,.0f} are guaranteed"
     yield Verdict("4", asked[1], text, given >= promised["flooder"])
     shares = [(part, name or "(none)") for one in runs(result) for name, part in one.fairness.items()]
     starved = {name for one in runs(result) for name, some in one.tenants.items() if some.good == 0}
@@ -365,10 +365,14 @@ def _subsets(results: Results) -> Iterator[Verdict]:
         return
     again = {levers: (*found.subsets[levers], *some) for levers, some in found.more.items() if some}
     anew = {step: cost for step, cost in subsets.costs(again).items() if costs[step] > subsets.MOST}
-    step, cost = max((costs | anew).items(), key=lambda item: item[1])
-    told = [
-        f"{one}, {points(costs[one])} on the first {len(found.seeds)} seeds, costs {points(cost)} on"
-        f" {len(again[one.less])}" for one, cost in anew.items()
-    ]  # fmt: skip
-    text = "; ".join([f"{points(cost)} at most, {step}", *told])
-    yield Verdict("7", asked[1], text, cost <= subsets.MOST, ("adding",))
+    judged = costs | anew
+    worst = max(judged, key=lambda step: judged[step])
+
+    def told(step: subsets.Step) -> str:
+        text = f"{points(judged[step])}, {step}"
+        if step not in anew:
+            return text
+        return f"{text} (over {len(again[step.less])} seeds; {points(costs[step])} over the first {len(found.seeds)})"
+
+    text = "; ".join([f"at most {told(worst)}", *(told(step) for step in anew if step != worst)])
+    yield Verdict("7", asked[1], text, judged[worst] <= subsets.MOST, ("adding",))

@@ -41,7 +41,7 @@ def hints(config: GovernorConfig, now: datetime) -> tuple[Finding, ...]:
     """What is no mistake and hardly meant."""
     return (
         *_over(config, now), *pins_together(config, now), *_never_out(config), *_ladders(config), *doubtful(config),
-        *left_nothing(config), *unpromised(config),
+        *left_nothing(config), *unpromised(config), *_one_way(config),
     )  # fmt: skip
 
 
@@ -52,6 +52,18 @@ def _over(config: GovernorConfig, now: datetime) -> Iterator[Finding]:
                 when = settings.pin.until.astimezone(UTC).isoformat(timespec="minutes").replace("+00:00", "Z")
                 at: Path = ("pools", name, "levers", lever.value, "pin")
                 yield Finding(at, f"ended at {when} and holds nothing any more", "remove it, or write a later `until`")
+
+
+def _one_way(config: GovernorConfig) -> Iterator[Finding]:
+    """More capacity than is needed costs money; a fleet of which more and more is kept out serves ever less."""
+    for name, pool in config.pools.items():
+        for lever, settings in pool.levers.items():
+            if settings.mode is Mode.PROTECT and lever is not Lever.REPLICAS:
+                yield Finding(
+                    ("pools", name, "levers", lever.value, "mode"),
+                    "goes one way in protect: what it takes in a busy minute nothing gives back while Governor lives",
+                    "write auto, or observe to see what it would do; protect is for replicas",
+                )
 
 
 def _never_out(config: GovernorConfig) -> Iterator[Finding]:

@@ -96,7 +96,7 @@ def test_the_bounds_and_the_flash_are_held_to_their_numbers() -> None:
     flash = outcome(0.97, events={"flash": within(0.9, shed=60)}, floor=0.05)
     result = made("flash-3", {"governor": same(flash), "static": same(outcome(hours=13.0)), "hpa": same(flash)})
     assert told([result], "flash-3: critical inside the event")[1] is True
-    assert told([result], "flash-3: shed inside") == ("6.0% of 5.0%", True)
+    assert told([result], "flash-3: shed inside") == ("6.0% against 5.0%", True)
     assert told([result], "flash-3: at most 0.8 times")[1] is True
     worse = made("flash-3", {"governor": same(replace(flash, floor=0.04)), "hpa": same(flash)})
     assert told([worse], "flash-3: shed inside")[1] is False
@@ -207,7 +207,7 @@ def test_a_lever_that_does_harm_is_told() -> None:
     assert told([levers(0.81)], "adding a lever")[1] is True
     measured, met = told([levers(0.79)], "adding a lever")
     assert met is False
-    assert measured == "1.00 points at most, weight to replicas"
+    assert measured == "at most 1.00 points, weight to replicas"
     assert told([levers(0.81)], "every set of levers")[1] is True
     assert told([levers(0.4)], "every set of levers") == ("no better with replicas, weight", False)
 
@@ -224,13 +224,10 @@ def test_one_unlucky_step_of_many_is_judged_by_more_seeds_and_both_numbers_are_t
 
     harmless, met = told([levers(0.8)], "adding a lever")
     assert met is True
-    assert harmless == (
-        "0.21 points at most, weight to replicas; "
-        "weight to replicas, 0.86 points on the first 5 seeds, costs 0.21 points on 20"
-    )
+    assert harmless == "at most 0.21 points, weight to replicas (over 20 seeds; 0.86 points over the first 5)"
     measured, met = told([levers(0.791)], "adding a lever")
     assert met is False
-    assert measured.startswith("0.88 points at most, weight to replicas; ")
+    assert measured.startswith("at most 0.88 points, weight to replicas (")
 
 
 # --- the text --------------------------------------------------------------------------------------------------------

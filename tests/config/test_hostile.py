@@ -290,6 +290,10 @@ HARDLY = {
         ), pairs="{p: {prefill: chat, decode: code, ratio: [0.4, 0.6]}}"),
         "pools.code.levers.replicas.pin.value: with 8 replicas pinned in chat the ratio of the pair p is 4, and 0.4",
     ),
+    "a breaker that takes out and never lets back": (
+        written(chat(levers=["breaker: {mode: protect, fail_static: true, expiry: 0s, policy: {kind: breaker}}"])),
+        "pools.chat.levers.breaker.mode: goes one way in protect",
+    ),
 }  # fmt: skip
 
 
@@ -317,6 +321,7 @@ MEANT = {
         chat(levers=[BY.format(4, 8, 4)]), code(levers=[BY.format(2, 8, 2)]),
         pairs="{p: {prefill: chat, decode: code, ratio: [1, 1]}}",
     ),
+    "replicas that are only added": written(chat(levers=[REPLICAS.replace("policy", "mode: protect, policy")])),
     "a size that is fixed": written(chat(levers=["replicas: {min: 4, max: 4, policy: {kind: capacity}}"])),
     "promises of which none implies the other": written(
         chat(promise=BOTH.replace("5s", "1s").replace("p95", "p50"))
