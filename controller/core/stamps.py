@@ -136,10 +136,9 @@ class Stamps:
             steps.append(step)
             since_start = _since_start(one, stamp)
             gap = min(step, since_start) if since_start is not None else step
-            ago = max(0.0, at - stamp - min(before.lags))
-            beyond = since is not None and gap + ago > max(usual, tick) + (GAP - 1.0) * (usual or tick)
+            beyond = since is not None and gap > max(usual, tick) + (GAP - 1.0) * (usual or tick)
             late |= beyond
-            dated[name] = Dated(gap, at, ago) if beyond else Dated(tick, at)
+            dated[name] = Dated(gap, at, max(0.0, at - stamp - min(before.lags))) if beyond else Dated(tick, at)
         self._known = known
         if steps and since is not None:
             self._steps.append(median(steps))
