@@ -5,11 +5,13 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from controller.core.model import Decision, Lever
+from controller.core.movable import moves
+from controller.core.telling import alike, because, until
 from controller.core.why import SENTENCE, Why
 from controller.core.words import number
 
 # Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every target.
-_UNAVAILABLE, _DRAINING = Why.CAPACITY_UNAVAILABLE, Why.DRAINING
+_UNAVAILABLE, _DRAINING, _ADMISSION = Why.CAPACITY_UNAVAILABLE, Why.DRAINING, Lever.ADMISSION
 _SHOWN = 3  # groups of changes, and pools that are short, that are told; the rest is counted
 _WORTH = 0.05  # replica-equivalents, below which nobody is short
 
@@ -30,8 +32,9 @@ def sentence(
 ) -> str:  # fmt: skip
     """For example "raises llama/replicas 2 → 4 because the load offered now needs it; llama is short of 1.5 replicas
     until about 14:03 UTC, of which tenant_cap takes 1.2". Members of one lever that move the same way for the same
-    reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ...". `wrong` is what is told as it is;
-    `stranded` what is to be told of replicas that nobody gives requests back."""
+    reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ...". What is not sent "would" be
+    done. `wrong` is what is told as it is; `stranded` what is to be told of replicas that nobody gives requests back.
+    """
     stepped = [one for one in decisions if one.steps]  # who moves, or waits, has steps that say why; most do neither
     parts = [*_changes(stepped), *_draining(stepped), *_absent(stepped)]
     parts += _shortages(short)
@@ -46,13 +49,13 @@ def sentence(
 
 def _changes(decisions: Sequence[Decision]) -> list[str]:
     """The first groups of changes, and how many changes are in none of them."""
-    groups: dict[tuple[tuple[str, Lever, bool], Why], list[Decision]] = {}
-    begun, rest = set[tuple[str, Lever, bool]](), 0
+    groups: dict[tuple[tuple[str, str, bool], Why], list[Decision]] = {}
+    begun, rest = set[tuple[str, str, bool]](), 0
     for decision in decisions:
         if not decision.changed:
             continue
         up = (decision.final or 0.0) > (decision.current or 0.0)
-        about = (decision.target.pool, decision.target.lever, up)
+        about = (decision.target.pool, _kind(decision), up)
         if len(groups) == _SHOWN and about not in begun:
             rest += 1  # whatever the cause
             continue
@@ -66,6 +69,12 @@ def _changes(decisions: Sequence[Decision]) -> list[str]:
     if rest:
         parts.append(f"and {rest} more changes" if rest > 1 else "and 1 more change")
     return parts
+
+
+def _kind(decision: Decision) -> str:
+    """What is told together: a lever, but of a gate each set-point by itself, because they are of several units."""
+    lever, member = decision.target.lever, decision.target.member
+    return f"{lever.value}/{member}" if lever is _ADMISSION else lever.value
 
 
 def _cause(decision: Decision, up: bool) -> Why:
@@ -102,7 +111,8 @@ def _absent(decisions: Sequence[Decision]) -> list[str]:
 def _draining(decisions: Sequence[Decision]) -> list[str]:
     """Which pools wait for the replicas that go."""
     told = [
-        f"keeps {one.target} at {number(one.final)} because {SENTENCE[one.why]}: {one.steps[-1].detail}"
+        f"{'keeps' if moves(one) else 'would keep'} {one.target} at {number(one.final)} because {because(one)}: "
+        f"{one.steps[-1].detail}"
         for one in decisions if one.why is _DRAINING and not one.changed and one.steps[-1].detail
     ]  # fmt: skip
     more = [f"and {len(told) - _SHOWN} more pools wait for theirs"] if len(told) > _SHOWN else []
@@ -110,12 +120,15 @@ def _draining(decisions: Sequence[Decision]) -> list[str]:
 
 
 def _group(moved: Sequence[Decision], up: bool, why: Why) -> str:
-    verb, first = "raises" if up else "lowers", moved[0]
+    first = moved[0]
+    verb = ("raises" if up else "lowers") if moves(first) else ("would raise" if up else "would lower")
+    when = until(moved)
+    cause = f"because {alike(moved, why)}{when and f', {when}'}"
     if len(moved) == 1:
-        return f"{verb} {first.target} {number(first.current)} → {number(first.final)} because {SENTENCE[why]}"
+        return f"{verb} {first.target} {number(first.current)} → {number(first.final)} {cause}"
     finals = sorted(decision.final or 0.0 for decision in moved)
     to = number(finals[0]) if finals[0] == finals[-1] else f"{number(finals[0])} ... {number(finals[-1])}"
-    return f"{verb} {len(moved)} of {first.target.pool}/{first.target.lever} to {to} because {SENTENCE[why]}"
+    return f"{verb} {len(moved)} of {first.target.pool}/{first.target.lever} to {to} {cause}"
 
 
 def _shortages(short: Sequence[Shortage]) -> list[str]:

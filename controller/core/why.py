@@ -104,11 +104,13 @@ SENTENCE: dict[Why, str] = {
     Why.DEMAND: "the load offered now needs it",
     Why.FORECAST: "the load expected when new capacity would be warm needs it",
     Why.BACKLOG: "the queue must be worked off",
-    Why.QUEUE_CLEARS: "requests wait, and are served before a new replica would be warm",
+    Why.QUEUE_CLEARS: "those who wait are served before a new replica would be warm, so none is added for them",
     Why.TRIM: "measured latency corrected the model",
-    Why.LATENCY_HIGH: "latency is above its target",
-    Why.LATENCY_LOW: "latency is well below its target",
-    Why.LATENCY_FALLS: "latency is above its target and falls, so a part of what was done against it is taken back",
+    Why.LATENCY_HIGH: "the signal that is held is above its target",
+    Why.LATENCY_LOW: "the signal that is held is well below its target",
+    Why.LATENCY_FALLS: (
+        "the signal that is held is above its target and falls, so a part of what was done against it is taken back"
+    ),
     Why.NOBODY_WAITS: "no request waits any more, so what was cut for the wait is given back",
     Why.ABOVE_THRESHOLD: "the signal is above its upper threshold",
     Why.BELOW_THRESHOLD: "the signal is below its lower threshold",
@@ -134,11 +136,14 @@ SENTENCE: dict[Why, str] = {
     Why.PROBE: "a little traffic shows whether this replica is well again",
     Why.WELL_AGAIN: "this replica has shown that it is well again",
     Why.FLEET_SLOW: "too many replicas look bad at once, so none is taken out",
-    Why.STANDING_CAP: "the tenant's standing cap: its guarantee, twice its busiest use, or most of what is spare",
+    Why.STANDING_CAP: (
+        "the tenant's standing cap is the highest of its guarantee, room beyond its busiest use, and most of what is "
+        "spare"
+    ),
     Why.FAIR_SHARE: "it is the tenant's fair share while demand is above what the pool carries",
     Why.GUARANTEE_INFEASIBLE: "more is guaranteed than the pool carries, so only a part of it stands",
     Why.OPERATING_POINT: "it is what one replica holds at its operating point, and a little more",
-    Why.PROMPT_FITS: "a longer prompt would take too much of the KV cache of one replica",
+    Why.PROMPT_FITS: "it is the longest prompt that leaves enough of one replica's KV cache to others",
     Why.OUT_OF_MEMORY: "replicas were killed for want of memory",
     Why.SHORTFALL: "demand is above what serving capacity carries",
     Why.CARRIED: "serving capacity carries more of the demand again",
@@ -155,7 +160,10 @@ SENTENCE: dict[Why, str] = {
     Why.WORK_WAITING: "requests are waiting, so capacity is not lowered",
     Why.STUCK_ENGINE: "an engine holds work and produces nothing, so capacity is not lowered",
     Why.NOT_DUE: "this lever is not due at this tick",
-    Why.STABILISE: "capacity follows the needs of the recent past, the older the less",
+    Why.STABILISE: (
+        "the recent past still counts: of capacity its highest need, the older the less, of all else its most careful "
+        "value"
+    ),
     Why.IN_FLIGHT: "the previous change has not settled",
     Why.OUTCOME_UNKNOWN: "the previous write has an unknown outcome and is being verified",
     Why.PENDING_CAPACITY: "capacity that was asked for is still on its way",
