@@ -1,17 +1,18 @@
 """One sentence on what a plan is doing, why and until when."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from controller.core.model import Decision, Lever
+from controller.core.model import Decision, Lever, Target, TargetState
 from controller.core.movable import moves
 from controller.core.telling import alike, because, until
 from controller.core.why import SENTENCE, Why
-from controller.core.words import number
+from controller.core.words import clock, number
 
 # Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every target.
-_UNAVAILABLE, _DRAINING, _ADMISSION = Why.CAPACITY_UNAVAILABLE, Why.DRAINING, Lever.ADMISSION
+_UNAVAILABLE, _DRAINING, _FOREIGN = Why.CAPACITY_UNAVAILABLE, Why.DRAINING, Why.FOREIGN_WRITER
+_ADMISSION = Lever.ADMISSION
 _SHOWN = 3  # groups of changes, and pools that are short, that are told; the rest is counted
 _WORTH = 0.05  # replica-equivalents, below which nobody is short
 
@@ -28,15 +29,16 @@ class Shortage(NamedTuple):
 
 def sentence(
     decisions: Sequence[Decision], short: Sequence[Shortage] = (), wrong: Sequence[str] = (), *,
-    holding: bool, stranded: Sequence[str] = (),
+    holding: bool, stranded: Sequence[str] = (), states: Mapping[Target, TargetState] | None = None,
 ) -> str:  # fmt: skip
     """For example "raises llama/replicas 2 → 4 because the load offered now needs it; llama is short of 1.5 replicas
     until about 14:03 UTC, of which tenant_cap takes 1.2". Members of one lever that move the same way for the same
     reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ...". What is not sent "would" be
     done. `wrong` is what is told as it is; `stranded` what is to be told of replicas that nobody gives requests back.
-    """
+    `states` are the targets as they were read, which know who else writes them."""
     stepped = [one for one in decisions if one.steps]  # who moves, or waits, has steps that say why; most do neither
     parts = [*_changes(stepped), *_draining(stepped), *_absent(stepped)]
+    parts += _foreign(decisions, states) if states else []
     parts += _shortages(short)
     parts += wrong[:_SHOWN]
     if len(wrong) > _SHOWN:
@@ -116,6 +118,18 @@ def _draining(decisions: Sequence[Decision]) -> list[str]:
         for one in decisions if one.why is _DRAINING and not one.changed and one.steps[-1].detail
     ]  # fmt: skip
     more = [f"and {len(told) - _SHOWN} more pools wait for theirs"] if len(told) > _SHOWN else []
+    return told[:_SHOWN] + more
+
+
+def _foreign(decisions: Sequence[Decision], states: Mapping[Target, TargetState]) -> list[str]:
+    """Which targets are left to somebody else, and until when."""
+    told = []
+    for one in decisions:
+        state = states.get(one.target) if one.blocked and one.why is _FOREIGN else None
+        if state is not None:
+            when = "" if state.foreign_until is None else f" until {clock(state.foreign_until)} UTC"
+            told.append(f"leaves {one.target} to {state.foreign_writer}{when}")
+    more = [f"and {len(told) - _SHOWN} more targets to others"] if len(told) > _SHOWN else []
     return told[:_SHOWN] + more
 
 

@@ -1,5 +1,7 @@
 """Sentences that misled a fresh user: each tells now what it is about, and the same thing has one name everywhere."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.core.decide import DecideState, decide
@@ -160,14 +162,22 @@ def test_a_target_that_is_left_to_somebody_else_says_to_whom_and_until_when() ->
     assert "uid 0" in line
 
 
-def test_a_pin_says_until_when_also_in_the_plan() -> None:
+def planned(state: TargetState) -> str:
+    """The sentence of the plan for a pool whose replicas are in this state."""
     lever = LeverRules(Lever.REPLICAS, "wants", "none", limits=Limits(1, 50))
     target = Target("chat", Lever.REPLICAS)
     rules = FleetRules((PoolRules("chat", (), (lever,), (target,)),))
-    pinned = TargetState(4.0, 4.0, pin=Pin(8.0, START + 3600, "launch"))
-    made, _ = decide(Snapshot(Tick(9, START, 15.0), {}, {target: pinned}), {}, rules, {}, DecideState())
+    return decide(Snapshot(Tick(9, START, 15.0), {}, {target: state}), {}, rules, {}, DecideState())[0].summary
 
-    assert made.summary == "raises chat/replicas 4 → 8 because pinned by a person, until 01:00:00 UTC"
+
+def test_the_plan_itself_says_until_when_a_pin_holds_and_to_whom_a_target_is_left() -> None:
+    """ "keeps everything as it is", while a target was not Governor's for a quarter of an hour."""
+    pinned = TargetState(4.0, 4.0, pin=Pin(8.0, START + 3600, "launch"))
+    taken = TargetState(4.0, 4.0, foreign_writer="uid 0", foreign_until=START + 900)
+
+    assert planned(pinned) == "raises chat/replicas 4 → 8 because pinned by a person, until 01:00:00 UTC"
+    assert planned(taken) == "leaves chat/replicas to uid 0 until 00:15:00 UTC"
+    assert planned(replace(taken, foreign_until=None)) == "leaves chat/replicas to uid 0"
 
 
 # --- what decides ------------------------------------------------------------------------------------------------
