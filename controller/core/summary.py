@@ -51,13 +51,13 @@ def sentence(
 
 def _changes(decisions: Sequence[Decision]) -> list[str]:
     """The first groups of changes, and how many changes are in none of them."""
-    groups: dict[tuple[tuple[str, str, bool], Why], list[Decision]] = {}
-    begun, rest = set[tuple[str, str, bool]](), 0
+    groups: dict[tuple[tuple[str, Lever, bool], Why], list[Decision]] = {}
+    begun, rest = set[tuple[str, Lever, bool]](), 0
     for decision in decisions:
         if not decision.changed:
             continue
         up = (decision.final or 0.0) > (decision.current or 0.0)
-        about = (decision.target.pool, _kind(decision), up)
+        about = (decision.target.pool, decision.target.lever, up)
         if len(groups) == _SHOWN and about not in begun:
             rest += 1  # whatever the cause
             continue
@@ -71,12 +71,6 @@ def _changes(decisions: Sequence[Decision]) -> list[str]:
     if rest:
         parts.append(f"and {rest} more changes" if rest > 1 else "and 1 more change")
     return parts
-
-
-def _kind(decision: Decision) -> str:
-    """What is told together: a lever, but of a gate each set-point by itself, because they are of several units."""
-    lever, member = decision.target.lever, decision.target.member
-    return f"{lever.value}/{member}" if lever is _ADMISSION else lever.value
 
 
 def _cause(decision: Decision, up: bool) -> Why:
@@ -140,6 +134,9 @@ def _group(moved: Sequence[Decision], up: bool, why: Why) -> str:
     cause = f"because {alike(moved, why)}{when and f', {when}'}"
     if len(moved) == 1:
         return f"{verb} {first.target} {number(first.current)} → {number(first.final)} {cause}"
+    if first.target.lever is _ADMISSION:  # set-points are of several units, and have no range together
+        ways = [f"{one.target.member} {number(one.current)} → {number(one.final)}" for one in moved]
+        return f"{verb} {first.target.pool}/{first.target.lever} {', '.join(ways)} {cause}"
     finals = sorted(decision.final or 0.0 for decision in moved)
     to = number(finals[0]) if finals[0] == finals[-1] else f"{number(finals[0])} ... {number(finals[-1])}"
     return f"{verb} {len(moved)} of {first.target.pool}/{first.target.lever} to {to} {cause}"

@@ -67,9 +67,14 @@ def _foreign(state: TargetState) -> str:
 
 
 def _held(decision: Decision, text: str) -> str:
-    """With the name of the signal: a queue that is long is no latency. Laws that name none hold a latency."""
-    named = signal_of(decision.evidence)
-    return text.replace(_OF_A_HELD, "latency" if named is None else _name(named[0], decision.evidence))
+    """With the name of the signal: a queue that is long is no latency. Laws that name none hold a latency. Where the
+    newest measure is on the other side of the target, what was smoothed over the last ones is what was meant."""
+    named, evidence = signal_of(decision.evidence), decision.evidence
+    if named is None:
+        return text.replace(_OF_A_HELD, "latency")
+    above = evidence["measure"] > evidence.get("target", evidence["measure"])
+    smoothed = above == (text is SENTENCE[Why.LATENCY_LOW])
+    return text.replace(_OF_A_HELD, f"smoothed {named[0]}" if smoothed else named[0])
 
 
 def _compared(decision: Decision, text: str) -> str:

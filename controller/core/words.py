@@ -44,8 +44,10 @@ def percent(share: float) -> str:
 
 
 def counted(value: float, unit: str) -> str:
-    """As ``quantity``, and with the unit where that does not tell it: `145 requests`."""
-    return quantity(value, unit) + ("" if unit in ("s", "ratio", "1/s") else f" {unit}")
+    """As ``quantity``, and with the unit where that does not tell it: `145 requests`, `1 request`."""
+    if unit in ("s", "ratio", "1/s"):
+        return quantity(value, unit)
+    return f"{quantity(value, unit)} {unit.removesuffix('s') if value == 1 else unit}"
 
 
 @lru_cache(maxsize=1024)

@@ -59,6 +59,30 @@ def test_a_queue_that_is_held_at_a_target_is_no_latency(why: Why, evidence: dict
     assert because(one) in sentence((one,), holding=False)
 
 
+def test_a_smoothed_latency_is_told_as_such_where_the_newest_one_contradicts_it() -> None:
+    """ "ttft is well below its target: ttft 2.62 s, target 2.5 s" """
+    for why, measure, told in (
+        (Why.LATENCY_LOW, 2.62, "smoothed ttft is well below"), (Why.LATENCY_HIGH, 2.4, "smoothed ttft is above"),
+        (Why.LATENCY_LOW, 0.4, "(ttft is well below"), (Why.LATENCY_FALLS, 2.62, "(ttft is above its target and falls"),
+    ):  # fmt: skip
+        evidence = {"measure": measure, "ttft": measure, "target": 2.5}
+        assert told in reason(decision(3, 2, why, Step("pid", 3, 2, why), evidence=evidence))
+
+
+@pytest.mark.parametrize(
+    ("why", "clause"),
+    [
+        (Why.MAX_BOUND, "it may not be above the configured maximum"), (Why.PIN, "a person pinned it"),
+        (Why.MIN_BOUND, "it may not be below the configured minimum"),
+        (Why.QUANTUM, "it is rounded to what the target can take"),
+        (Why.STANDING_CAP, "the tenant's standing cap is the highest of"),
+    ],
+)  # fmt: skip
+def test_what_follows_because_has_a_verb(why: Why, clause: str) -> None:
+    """ "lowers 3 of big/tenant_cap to 40,000 because the configured maximum" """
+    assert f" because {clause}" in sentence((decision(9, 8, why, Step("bounds", 9, 8, why)),), holding=False)
+
+
 def test_a_law_that_holds_latency_alone_still_says_so() -> None:
     one = gate("concurrency", 90.0, 66.0, Why.LATENCY_HIGH)._replace(evidence={"aim": 66.5, "trim": -0.2})
 
@@ -69,13 +93,13 @@ def test_a_law_that_holds_latency_alone_still_says_so() -> None:
 
 
 def test_what_is_not_sent_does_not_read_as_done() -> None:
-    """ "lowers chat/breaker/chat-0 1 → 0 because pinned by a person", at every tick, of a lever that only observes."""
+    """ "lowers chat/breaker/chat-0 1 → 0 because ...", at every tick, of a lever that only observes."""
     one = Decision(BREAKER, 1.0, 0.0, Why.PIN, (Step("pin", 1.0, 0.0, Why.PIN),), send=True)
     rise = decision(2, 4, Why.DEMAND, Step("capacity", 2, 4, Why.DEMAND))
 
     assert sentence((one, rise), holding=False).startswith("lowers chat/breaker/chat-0 1 → 0")
     told = sentence((observed(one), observed(rise)), holding=False)
-    assert told.startswith("would lower chat/breaker/chat-0 1 → 0 because pinned by a person")
+    assert told.startswith("would lower chat/breaker/chat-0 1 → 0 because a person pinned it")
     assert "; would raise llama/replicas 2 → 4" in told
 
 
@@ -102,8 +126,7 @@ def test_set_points_of_different_units_are_not_told_together() -> None:
     made = (gate("concurrency", 90.0, 67.0, Why.LATENCY_HIGH), gate("deadline", 1.0, 0.45, Why.LATENCY_HIGH))
 
     told = sentence(made, holding=False)
-    assert "lowers chat/admission/concurrency 90 → 67" in told
-    assert "lowers chat/admission/deadline 1 → 0.45" in told
+    assert told == "lowers chat/admission concurrency 90 → 67, deadline 1 → 0.45 because latency is above its target"
     still = [gate(name, 1.0, 1.0, Why.STEADY)._replace(steps=()) for name in ("a", "b", "c", "d")]
     assert len(explain(Plan(START, tuple(still)))) == 4
 
@@ -175,7 +198,7 @@ def test_the_plan_itself_says_until_when_a_pin_holds_and_to_whom_a_target_is_lef
     pinned = TargetState(4.0, 4.0, pin=Pin(8.0, START + 3600, "launch"))
     taken = TargetState(4.0, 4.0, foreign_writer="uid 0", foreign_until=START + 900)
 
-    assert planned(pinned) == "raises chat/replicas 4 → 8 because pinned by a person, until 01:00:00 UTC"
+    assert planned(pinned) == "raises chat/replicas 4 → 8 because a person pinned it, until 01:00:00 UTC"
     assert planned(taken) == "leaves chat/replicas to uid 0 until 00:15:00 UTC"
     assert planned(replace(taken, foreign_until=None)) == "leaves chat/replicas to uid 0"
 
