@@ -111,6 +111,7 @@ class Memory:
             foreign_writer=owner or recent,
             error=error,
             drift=Drift.FOREIGN if owner else news,
+            foreign_until=known.foreign_at + self._yield_for if recent and not owner else None,
         )
 
     def _get(self, target: Target) -> _Known:

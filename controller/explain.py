@@ -1,20 +1,20 @@
 """Decisions as sentences and as a table. The chain of steps is the explanation; nothing is inferred here."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 
 from controller.core.drain import listed
-from controller.core.model import Applied, Decision, Lever, Mode, Outcome, Pin, Plan, Step, Target
+from controller.core.model import Applied, Decision, Lever, Mode, Outcome, Pin, Plan, Step, Target, TargetState
+from controller.core.signals import SignalInfo
+from controller.core.telling import TIMES, alike, because, holds_until, recent, signal_of, until
 from controller.core.why import SENTENCE, Why
-from controller.core.words import number
+from controller.core.words import clock, counted, number
 
 # What a policy may ask for. Every other reason is a hand that held, bent or replaced what was asked.
 ASKED = frozenset(
     {
-        Why.DEMAND, Why.FORECAST, Why.BACKLOG, Why.TRIM, Why.LATENCY_HIGH, Why.LATENCY_LOW, Why.LATENCY_FALLS,
-        Why.NOBODY_WAITS, Why.ABOVE_THRESHOLD, Why.BELOW_THRESHOLD, Why.KV_PRESSURE, Why.BUDGET_BURN, Why.SURPLUS,
-        Why.STEADY, Why.NO_TRAFFIC, Why.TIMETABLE,
-        Why.CAPACITY_UNAVAILABLE,
+        Why.DEMAND, Why.FORECAST, Why.BACKLOG, Why.QUEUE_CLEARS, Why.TRIM, Why.LATENCY_HIGH, Why.LATENCY_LOW,
+        Why.LATENCY_FALLS, Why.NOBODY_WAITS, Why.ABOVE_THRESHOLD, Why.BELOW_THRESHOLD, Why.KV_PRESSURE,
+        Why.BUDGET_BURN, Why.SURPLUS, Why.STEADY, Why.NO_TRAFFIC, Why.TIMETABLE, Why.CAPACITY_UNAVAILABLE,
         Why.PACE, Why.SLOW_START, Why.HIT_RATE_LOST, Why.ROUTER_BALANCES, Why.LEAVES, Why.STAYS,
         Why.SLOW_REPLICA, Why.FAILING_REPLICA, Why.WORSE_VERSION,
         Why.STUCK_REPLICA, Why.FAULTY_REPLICA, Why.RESTARTED, Why.PROBE, Why.WELL_AGAIN, Why.FLEET_SLOW,
@@ -28,7 +28,6 @@ IDLE = frozenset({Why.STEADY, Why.NO_TRAFFIC, Why.NOT_DUE, Why.MODE_OFF})
 
 # The guards that read well as the subject of "... held it at 12".
 _SUBJECT: dict[Why, str] = {
-    Why.STABILISE: "the highest need of the recent past",
     Why.IN_FLIGHT: "the previous change, not settled yet,",
     Why.PENDING_CAPACITY: "capacity still on its way",
     Why.REPLICAS_OUT: "replicas out of rotation",
@@ -51,34 +50,28 @@ FEW = 3  # members of a lever that are told one by one
 _SHOWN = 4  # numbers in a sentence
 _USUAL = ("need", "serving", "demand", "forecast", "offered")
 _TELLING: dict[Why, tuple[str, ...]] = {
-    Why.DEMAND: ("demand", "need", "serving", "offered", "unit_rate"),
-    Why.FORECAST: ("demand", "forecast", "need", "serving", "forecast_rate", "horizon"),
-    Why.BACKLOG: ("waiting", "backlog", "need", "serving"),
-    Why.TRIM: ("trim", "need", "serving"),
+    Why.DEMAND: ("demand", "need", "spare", "serving", "offered", "unit_rate"),
+    Why.FORECAST: ("demand", "forecast", "need", "spare", "serving", "forecast_rate", "horizon"),
+    Why.BACKLOG: ("waiting", "backlog", "need", "spare", "serving"),
+    Why.TRIM: ("trim", "need", "spare", "serving"),
+    Why.SURPLUS: ("need", "spare", "serving"),
+    Why.TIMETABLE: ("floor", "need", "serving"),
     Why.WORK_WAITING: ("waiting",),
     Why.STANDING_CAP: ("demand", "p99", "spare", "guarantee"),
-    Why.FAIR_SHARE: ("demand", "floods", "level", "guarantee", "trim"),
+    Why.FAIR_SHARE: ("demand", "floods", "level", "weight", "guarantee", "trim"),
     Why.GUARANTEE_INFEASIBLE: ("guarantee", "demand"),
-    Why.OPERATING_POINT: ("unit_sequences", "aim", "trim"),
+    Why.OPERATING_POINT: ("unit_sequences", "aim", "per_minute", "trim"),
     Why.PROMPT_FITS: ("kv_tokens", "cut"),
     Why.OUT_OF_MEMORY: ("oom_restarts", "cut", "kv_tokens"),
     Why.WORSE_VERSION: ("version_errors", "rest_errors", "slowness", "errors"),
-    Why.SHORTFALL: ("left", "consenting", "need"),
+    Why.SHORTFALL: ("left", "consenting", "need", "ramp"),
+    Why.LATENCY_HIGH: ("unit_sequences", "aim", "per_minute", "trim"),
     Why.CARRIED: ("left", "consenting", "need"),
     Why.NO_ROOM: ("left", "consenting", "need"),
     Why.UNEVEN: ("imbalance", "fullest"),
     Why.OTHERS_BUSY: ("imbalance", "fullest"),
     Why.EVEN: ("imbalance", "hit_rate", "hit_rate_at_full"),
 }
-
-
-def clock(at: float, *, date: bool = False) -> str:
-    """Unix seconds as UTC time of day, with the day when asked. What an old ledger has may be no day at all."""
-    try:
-        moment = datetime.fromtimestamp(at, UTC)
-    except (ValueError, OverflowError, OSError):  # by the size of the number, and by platform
-        return "beyond the calendar"
-    return moment.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
 
 
 def asked(decision: Decision) -> float | None:
@@ -97,8 +90,8 @@ def held_by(decision: Decision) -> Why | None:
     return decision.why if decision.why not in ASKED and not decision.changed else None
 
 
-def reason(decision: Decision) -> str:
-    """The chain as one phrase, without time and target."""
+def reason(decision: Decision, state: TargetState | None = None) -> str:
+    """The chain as one phrase, without time and target. `state` is the target as it was read, where that is known."""
     parts: list[str] = []
     told = False
     for step in decision.steps:
@@ -107,26 +100,30 @@ def reason(decision: Decision) -> str:
         if step.why in ASKED:
             evidence = "" if told else _evidence(step.why, decision.evidence)
             told = True
-            parts.append(f"{step.by} asked {number(step.after)} ({SENTENCE[step.why]}{evidence}){_detail(step)}")
+            parts.append(
+                f"{step.by} asked {number(step.after)} ({because(decision, step.why)}{evidence}){_detail(step)}"
+            )
         elif step.why is Why.QUANTUM:
             parts.append(f"{SENTENCE[step.why]}: {number(step.after)}")
         else:
-            parts.append(_guard(step, decision.current))
+            parts.append(_guard(step, decision))
     if not decision.steps:
-        parts.append(f"{SENTENCE[decision.why]}{_evidence(decision.why, decision.evidence)}")
+        parts.append(f"{because(decision, state=state)}{_evidence(decision.why, decision.evidence)}")
     elif decision.why not in {step.why for step in decision.steps}:
-        parts.append(SENTENCE[decision.why])
+        parts.append(because(decision))
     if decision.leaving:
         parts.append(f"first {listed(decision.leaving)}")
+    if when := until([decision]):
+        parts.append(when)
     text = "; ".join(parts)
     if decision.mode is Mode.OBSERVE:
         text += "; not sent: " + SENTENCE[Why.MODE_OBSERVE]
     return text
 
 
-def sentence(decision: Decision, at: float, *, date: bool = False) -> str:
+def sentence(decision: Decision, at: float, *, date: bool = False, state: TargetState | None = None) -> str:
     """One line: `14:02:15 llama-70b/replicas 8 → 12: ...`."""
-    return f"{clock(at, date=date)} {decision.target} {movement(decision)}: {reason(decision)}"
+    return f"{clock(at, date=date)} {decision.target} {movement(decision)}: {reason(decision, state)}"
 
 
 def movement(decision: Decision) -> str:
@@ -154,14 +151,15 @@ def explain(
     plan: Plan,
     applied: Iterable[Applied] = (),
     *,
-    pins: Mapping[Target, Pin] | None = None,
+    states: Mapping[Target, TargetState] | None = None,
     folded: bool = True,
     date: bool = False,
 ) -> list[str]:
     """The sentences of one plan, one line per decision (and one more where it is pinned, or an actuator had something
-    to say). When `folded`, members of a lever that stay for the same reason share a line where they are many."""
+    to say). `states` are the targets as they were read. When `folded`, members of a lever that stay for the same reason
+    share a line where they are many."""
     outcomes: dict[Target, Applied] = {one.target: one for one in applied}
-    alike: dict[tuple[str, Lever, Why, str], list[Decision]] = {}
+    alike: dict[tuple[str, str, Why, str], list[Decision]] = {}
     for decision in plan.decisions:
         if folded and decision.target.member and not decision.changed and decision.target not in outcomes:
             alike.setdefault(_kind(decision), []).append(decision)
@@ -174,9 +172,10 @@ def explain(
             if decision.target in first:
                 lines.append(_folded(first[decision.target], plan.at, date=date))
             continue
-        lines.append(sentence(decision, plan.at, date=date))
-        if pins and (held := pins.get(decision.target)) is not None:
-            lines.append(f"    {pin_words(held, decision)}")
+        state = states.get(decision.target) if states else None
+        lines.append(sentence(decision, plan.at, date=date, state=state))
+        if state is not None and state.pin is not None:
+            lines.append(f"    {pin_words(state.pin, decision)}")
         one = outcomes.get(decision.target)
         if one is not None:
             lines.append(f"    {outcome_words(one)}")
@@ -191,8 +190,11 @@ def pin_words(pin: Pin, decision: Decision) -> str:
     return text
 
 
-def _kind(decision: Decision) -> tuple[str, Lever, Why, str]:
-    return decision.target.pool, decision.target.lever, decision.why, decision.mode.value
+def _kind(decision: Decision) -> tuple[str, str, Why, str]:
+    """What is told in one line. Set-points of a gate are of several units, and never told together."""
+    lever, member = decision.target.lever, decision.target.member
+    name = f"{lever}/{member}" if lever is Lever.ADMISSION else lever.value
+    return decision.target.pool, name, decision.why, decision.mode.value
 
 
 def _folded(same: list[Decision], at: float, *, date: bool) -> str:
@@ -203,19 +205,20 @@ def _folded(same: list[Decision], at: float, *, date: bool) -> str:
         span = f" at {' ... '.join(ends)}"
     first = same[0].target
     told = f"{first.pool}/{first.lever}: {len(same)} members stay{span}"
-    return f"{clock(at, date=date)} {told}: {SENTENCE[same[0].why]}"
+    return f"{clock(at, date=date)} {told}: {alike(same, same[0].why)}"
 
 
 def chain(decision: Decision) -> list[tuple[str, str, str, str]]:
     """The steps as rows of a table: by, before, after, reason."""
     return [
-        (step.by, number(step.before), number(step.after), SENTENCE[step.why] + _detail(step))
+        (step.by, number(step.before), number(step.after), _words(step, decision) + _detail(step))
         for step in decision.steps
     ]
 
 
-def decision_json(decision: Decision) -> dict[str, object]:
-    """A decision for `--json`: plain values, reasons by their catalogue name, and the sentence."""
+def decision_json(decision: Decision, state: TargetState | None = None) -> dict[str, object]:
+    """A decision for `--json`: plain values, reasons by their catalogue name, and the sentence. `until` is when the
+    target drops the value by itself, `holds_until` until when the reason for it holds, where that is known."""
     return {
         "target": str(decision.target),
         "pool": decision.target.pool,
@@ -228,12 +231,13 @@ def decision_json(decision: Decision) -> dict[str, object]:
         "send": decision.send,
         "mode": decision.mode.value,
         "until": decision.until,
+        "holds_until": holds_until(decision, state),
         "steps": [
             {"by": s.by, "before": s.before, "after": s.after, "why": s.why.value, "detail": s.detail}
             for s in decision.steps
         ],
         "evidence": dict(decision.evidence),
-        "sentence": reason(decision),
+        "sentence": reason(decision, state),
     }
 
 
@@ -276,22 +280,43 @@ def _evidence(why: Why, evidence: Mapping[str, float]) -> str:
     """The few numbers that a person checks the reason by; `--table` and `--json` give all of them."""
     if not evidence:
         return ""
+    named = signal_of(evidence)
+    if named is not None:
+        return _of_signal(*named, evidence)
     telling = [name for name in (*_TELLING.get(why, ()), *_USUAL) if name in evidence]
-    names = list(dict.fromkeys(telling or evidence))[:_SHOWN]
-    return ": " + ", ".join(f"{name.replace('_', ' ')} {number(evidence[name])}" for name in names)
+    names = [name for name in dict.fromkeys(telling or evidence) if name not in TIMES][:_SHOWN]
+    told = ", ".join(f"{name.replace('_', ' ')} {number(evidence[name])}" for name in names)
+    return f": {told}" if told else ""
+
+
+def _of_signal(name: str, info: SignalInfo, evidence: Mapping[str, float]) -> str:
+    """What was measured of a signal and what it is held against, in its unit."""
+    told = [f"{name} {counted(evidence['measure'], info.unit)}"]
+    told += [f"{one} {counted(evidence[one], info.unit)}" for one in ("target", "upper", "lower") if one in evidence]
+    return ": " + ", ".join(told)
 
 
 def _detail(step: Step) -> str:
     return f" [{step.detail}]" if step.detail else ""
 
 
-def _guard(step: Step, current: float | None) -> str:
-    subject = _SUBJECT.get(step.why)
-    verb = _verb(step, current)
+def _hand(why: Why, lever: Lever) -> str | None:
+    """A guard as the subject of what it did, where it reads well as one."""
+    return recent(lever) if why is Why.STABILISE else _SUBJECT.get(why)
+
+
+def _words(step: Step, decision: Decision) -> str:
+    """The reason of one step, in the words that the sentence has for it."""
+    return (_hand(step.why, decision.target.lever) or because(decision, step.why)).rstrip(",")
+
+
+def _guard(step: Step, decision: Decision) -> str:
+    subject = _hand(step.why, decision.target.lever)
+    verb = _verb(step, decision.current)
     if subject is not None:
         return f"{subject} {verb} {number(step.after)}{_detail(step)}"
     passive = {"held it at": "held at", "raised it to": "raised to", "lowered it to": "lowered to"}[verb]
-    return f"{passive} {number(step.after)}: {SENTENCE[step.why]}{_detail(step)}"
+    return f"{passive} {number(step.after)}: {because(decision, step.why)}{_detail(step)}"
 
 
 def _verb(step: Step, current: float | None) -> str:

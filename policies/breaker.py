@@ -24,6 +24,7 @@ from controller.core.ports import Brief, View
 from controller.core.relief import OUT
 from controller.core.signals import Signal
 from controller.core.slo import Objective
+from controller.core.telling import TRIED
 from controller.core.why import Why
 from policies.condemned import Condemned, Looks, condemned
 from policies.health import Health, Judge, fresh
@@ -301,6 +302,8 @@ def _proposal(
     )  # fmt: skip
     evidence = {name: float(number) for name, number in zip(_TOLD, numbers, strict=True) if number is not None}
     evidence |= fleet
+    if one.phase is OPEN:
+        evidence[TRIED] = one.until
     if not verdict.heard and value >= current and held is not Why.EJECTION_CAP:
         return Proposal(target, Ask.AT_MOST, current, "breaker", Why.MISSING, evidence)
     if held is not None and (one.phase is CLOSED or held is Why.EJECTION_CAP):

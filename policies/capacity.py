@@ -30,6 +30,7 @@ from controller.core.ports import Brief, Estimate, View
 from controller.core.reading import Reading, State
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
+from controller.core.telling import UNTIL
 from controller.core.why import Why
 from policies.error import log_error
 
@@ -63,11 +64,12 @@ class Floor:
             except ValueError as error:
                 yield f"{one.name}: {error}"
 
-    def at(self, now: float, early: float) -> float:
-        """Replicas at `now` (unix seconds), when they take `early` seconds to come; 0 outside its times."""
+    def at(self, now: float, early: float) -> tuple[float, float]:
+        """Replicas at `now`, when they take `early` seconds to come, and until when; 0 and 0 outside its times. Unix
+        seconds."""
         begin, end = timetable.of_day(self.begin), timetable.of_day(self.end)
-        inside = timetable.within(now, timetable.days(self.days), begin, end, timetable.offset(self.zone), early)
-        return self.replicas if inside else 0.0
+        left = timetable.left(now, timetable.days(self.days), begin, end, timetable.offset(self.zone), early)
+        return (0.0, 0.0) if left is None else (self.replicas, now + left)
 
 
 class Short(NamedTuple):
@@ -158,7 +160,7 @@ class Capacity:
         estimate, config = view.estimate, self.config
         owner = view.targets[target]
         current = owner.accepted if owner.accepted is not None else view.limits[target].min
-        floor = max((_floor(view, one, view.limits[target].min) for one in config.floors), default=0.0)
+        floor, ends = max((_floor(view, one, view.limits[target].min) for one in config.floors), default=(0.0, 0.0))
         depth = view.pool.get(Signal.QUEUE_DEPTH)
         if current < 1 and _asked(view):
             # Nobody serves, so nothing is known of what is asked: one replica will tell.
@@ -170,6 +172,8 @@ class Capacity:
         load = _load(estimate, _doubt(estimate, config.spread, owner)) + estimate.backlog
         need = load / config.utilisation * math.exp(state.trim)
         evidence = {**estimate.evidence, "need": need, "trim": state.trim, "backlog": estimate.backlog}
+        if config.spare:
+            evidence["spare"] = config.spare
         spare = math.ceil(config.spare)
         up, down = math.ceil(need - config.hysteresis) + spare, math.ceil(need + config.keep) + spare
         if load <= 0:
@@ -181,7 +185,8 @@ class Capacity:
         if sure and self._queue_outlasts(view, owner, current):
             up = max(up, int(current) + 1)
         if floor > max(up, current):
-            return Proposal(target, Ask.SET, floor, "capacity", Why.TIMETABLE, {**evidence, "floor": floor})
+            evidence |= {"floor": floor, UNTIL: ends}
+            return Proposal(target, Ask.SET, floor, "capacity", Why.TIMETABLE, evidence)
         if up > current:
             return Proposal(target, Ask.SET, float(up), "capacity", self._reason(view, owner, state), evidence)
         blind = estimate.unit_rate is None and depth.usable is not None and depth.usable >= max(current, 1.0)
@@ -195,7 +200,7 @@ class Capacity:
         elif max(down, floor) < current:
             why = Why.NO_TRAFFIC if not estimate.offered else Why.SURPLUS
         elif floor > down:
-            why = Why.TIMETABLE
+            why, evidence = Why.TIMETABLE, {**evidence, "floor": floor, UNTIL: ends}
         return Proposal(target, Ask.SET, min(max(float(down), floor), current), "capacity", why, evidence)
 
     def _waiting(self, view: View, target: Target, short: Short | None) -> Short | None:
@@ -280,10 +285,10 @@ class Capacity:
         return (view.estimate.demand or 0.0) >= 0.8 * self.config.utilisation * serving > 0
 
 
-def _floor(view: View, floor: Floor, least: float) -> float:
-    """Replicas that a floor asks for now, as much earlier as they take to be asked for and to come. The way up is
-    counted from the least there may be: from where it is it would get shorter with each step, and the next one would
-    not be wanted yet."""
+def _floor(view: View, floor: Floor, least: float) -> tuple[float, float]:
+    """Replicas that a floor asks for now and until when, as much earlier as they take to be asked for and to come. The
+    way up is counted from the least there may be: from where it is it would get shorter with each step, and the next
+    one would not be wanted yet."""
     climb = view.climb(least, floor.replicas)
     return floor.at(view.tick.at, view.estimate.horizon + (climb if math.isfinite(climb) else 0.0))
 

@@ -198,9 +198,8 @@ class Downgrade:
             more = max(0.0, min(_up(wanted, r.quantum), _down(ramp, r.quantum), _down(r.most - r.current, r.quantum)))
             wanted, ramp = wanted - more, ramp - more
             full = more <= 0 and wanted > TINY and ramp > TINY
-            made.append(
-                Proposal(r.target, Ask.SET, r.current + more, "downgrade", Why.NO_ROOM if full else why, evidence)
-            )
+            told = {**evidence, "ramp": self.config.ramp} if wanted > TINY >= ramp else evidence
+            made.append(Proposal(r.target, Ask.SET, r.current + more, "downgrade", Why.NO_ROOM if full else why, told))
         return tuple(made)
 
     def _seen(self, now: float, shares: Mapping[str, float], state: "Downgrade.State") -> "Downgrade.State":

@@ -70,6 +70,7 @@ from policies.water import Water, divided
 _SET, _OFFERED, _STANDING, _STEADY = Ask.SET, Signal.OFFERED_RATE, Why.STANDING_CAP, Why.STEADY
 HABIT = 300.0  # seconds after which what a tenant takes counts as usual
 USED = 0.8  # share of a cap above which it is used
+PARTS = ("of_guarantee", "of_spare", "of_least", "of_use", "of_part")  # what decides a standing cap, as evidence
 TINY = 1e-6  # replica-equivalents; less is not short but rounded
 _tuple = tuple.__new__  # past the one of proposals, which takes twice as long
 _UNDOUBTED = TRUSTED | {State.UNSUPPORTED}
@@ -320,12 +321,16 @@ class FairShare:
             fair, flood, water = case.fair(name, rules, demand)
             if fair < standing:
                 wish, why = fair, Why.FAIR_SHARE
+                evidence["weight"] = rules.weight
                 if water.cut < 1.0 and wish < rules.guarantee:
                     why = Why.GUARANTEE_INFEASIBLE
             if math.isfinite(water.level):
                 evidence |= {"level": water.level, "trim": state.trim}
             if flood > 0.0:
                 evidence["floods"] = flood
+        if why is _STANDING and standing != current:
+            parts = self._parts(name, rules, use, demand, case)
+            evidence[PARTS[parts.index(max(parts))]] = max(parts)
         wish = _up(wish, limits) if wish < limits.max else limits.max
         if wish == current and not case.short:
             why = _STEADY
@@ -339,14 +344,20 @@ class FairShare:
         self, name: str, rules: TenantRules, use: Use, demand: float, current: float, case: _Case
     ) -> float:  # fmt: skip
         """The cap without a shortfall."""
-        config, (p99, seen) = self.config, use
-        own = (config.peak * p99,) if seen >= config.newcomer else (config.peak * p99, case.parts[name])
-        promised = case.stands(rules.guarantee, demand)
-        more = min(config.spare * case.spare, demand * (case.growth - 1.0) + config.spare * case.unclaimed)
-        cap = max(promised, demand + more, case.floors[name], *own)
+        config, parts = self.config, self._parts(name, rules, use, demand, case)
+        promised, cap = parts[0], max(parts)
         if abs(cap - current) <= config.hysteresis * current and current >= promised and current >= demand:
             return current
         return cap
+
+    def _parts(
+        self, name: str, rules: TenantRules, use: Use, demand: float, case: _Case
+    ) -> tuple[float, ...]:  # fmt: skip
+        """What a standing cap is the highest of, in the order of ``PARTS``."""
+        config, (p99, seen) = self.config, use
+        more = min(config.spare * case.spare, demand * (case.growth - 1.0) + config.spare * case.unclaimed)
+        newcomer = case.parts[name] if seen < config.newcomer else 0.0
+        return case.stands(rules.guarantee, demand), demand + more, case.floors[name], config.peak * p99, newcomer
 
     def _usual(self, view: View, name: str, state: "FairShare.State", part: float) -> float:
         """What a tenant was promised or usually takes. Who is new takes nothing usually that is beyond its part: its

@@ -174,6 +174,8 @@ class Gate:
             )
         why = Why.STEADY
         if wish != current:
+            if point != aim:  # it is on its way there, and no faster
+                evidence["per_minute"] = -config.down if point > aim else config.up
             why = Why.LATENCY_HIGH if wish < current and trim < -0.01 else Why.OPERATING_POINT
         return Proposal(target, Ask.SET, wish, "gate", why, evidence), state
 

@@ -121,8 +121,8 @@ class Pid:
         for each, owner in sorted(view.targets.items()):
             if owner.accepted is None:
                 continue
-            measure, target = self._measure(view, objectives, each)
-            if measure is None or target is None or (y := _log_ratio(measure, target)) is None:
+            signal, measure, target = self._measure(view, objectives, each)
+            if signal is None or measure is None or target is None or (y := _log_ratio(measure, target)) is None:
                 why = Why.UNSUPPORTED if measure is None else unproven(measure.state)
                 proposals.append(Proposal(each, _keep(each.lever), owner.accepted, "pid", why))
                 continue
@@ -131,7 +131,7 @@ class Pid:
             final = kept(view, each, owner.accepted, final)
             evidence = {"target": target, "error": tracks[each].error, "delta": delta}
             if measure.state is not State.NO_TRAFFIC:
-                evidence = {"measure": measure.usable or 0.0, **evidence}
+                evidence = {"measure": measure.usable or 0.0, signal.value: measure.usable or 0.0, **evidence}
             proposals.append(_proposal(each, owner, final, measure, evidence, y))
         return tuple(proposals), self.State(tracks)
 
@@ -158,7 +158,8 @@ class Pid:
 
     def _measure(
         self, view: View, objectives: Sequence[Objective], target: Target
-    ) -> tuple[Reading | None, float | None]:
+    ) -> tuple[Signal | None, Reading | None, float | None]:
+        """Which signal is held, its reading, and at what."""
         config = self.config
         # Latencies are of all requests, so a promise for one class of them is nothing to hold them at.
         latencies = (o for o in objectives if INFO[o.signal].latency and not o.klass)
@@ -167,14 +168,14 @@ class Pid:
         objective = next((o for o in latencies if not config.signal or o.signal == config.signal), None)
         signal = Signal(config.signal) if config.signal else (objective.signal if objective else None)
         if signal is None:
-            return None, None
+            return None, None, None
         wanted = config.target or (objective.target if objective else None)
         stat = config.statistic or (objective.stat if objective else "p95")
         if config.scope == "member" or (config.scope == "by_lever" and target.lever in PER_REPLICA):
-            return own(view.pool, target, signal, stat), wanted
+            return signal, own(view.pool, target, signal, stat), wanted
         if not INFO[signal].latency:
-            return view.pool.get(signal), wanted
-        return view.pool.latency(signal, stat), wanted
+            return signal, view.pool.get(signal), wanted
+        return signal, view.pool.latency(signal, stat), wanted
 
     def _step(self, y: float, now: float, track: Track) -> tuple[float, Track]:
         """Change of ln(value) for this tick if a high measure raises it. The gain of the brief is not

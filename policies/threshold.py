@@ -26,6 +26,7 @@ from controller.core.reading import Reading, State
 from controller.core.rules import PER_REPLICA, RELAX_DOWN
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
+from controller.core.telling import TRIED
 from controller.core.why import Why
 from policies.promised import kept
 from policies.verdict import heard, span
@@ -140,9 +141,11 @@ class Threshold:
             value = measured / max(current, 1.0) if self.config.per_replica else measured
             mine = marks[target] = self._mark(value, view.tick, state.marks.get(target, _UNMARKED))
             made = self._one(target, current, value, reading.trusted, view.tick.at, mine, view.limits[target])
-            made = made._replace(value=kept(view, target, current, made.value))
+            told = {**made.evidence, self.config.signal: measured}
+            made = made._replace(value=kept(view, target, current, made.value), evidence=told)
             if target in stands and made.value <= 0 < current:
                 stands[target] = opened(stands[target], target.member, view.tick.at)
+                made = made._replace(evidence={**made.evidence, TRIED: stands[target].until})
             proposals.append(made)
         return tuple(proposals), self.State(marks, stands)
 
@@ -164,7 +167,11 @@ class Threshold:
         else:
             one = onward(one, now, well=well and reading.trusted)
         why = {Phase.OPEN: out, Phase.CLOSED: Why.WELL_AGAIN}.get(one.phase, Why.PROBE)
-        evidence = {"relapses": float(one.relapses), **({} if value is None else {"measure": value})}
+        evidence = {
+            "relapses": float(one.relapses),
+            **({} if value is None else {"measure": value, self.config.signal: value}),
+            **({TRIED: one.until} if one.phase is Phase.OPEN else {}),
+        }
         return one, Proposal(target, Ask.SET, FACTOR[one.phase], "threshold", why, evidence)
 
     def _one(

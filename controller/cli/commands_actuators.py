@@ -17,9 +17,9 @@ from controller.cli.times import parse_duration
 from controller.config import GovernorConfig, terms
 from controller.config.matrix import cells, claims
 from controller.core.errors import InputError
-from controller.core.model import Applied, Outcome, Pin, Target
-from controller.core.words import number
-from controller.explain import clock, outcome_words
+from controller.core.model import Applied, Lever, Outcome, Pin, Target
+from controller.core.words import clock, number
+from controller.explain import outcome_words
 from controller.rehearse.lines import write_line
 from controller.run import lock, originals, pins
 from controller.run.handback import Revert, elsewhere, neutrals, put_back, restored, reverts
@@ -79,8 +79,8 @@ def release(
     known = originals.read(file)
     chosen = _chosen(restored(settings, known) if restore else neutrals(settings, known), targets or [])
     if not chosen:
-        what = "no value from before Governor's first write is recorded" if restore else "no lever but replicas"
-        out().print(f"nothing to put back: {what}")
+        what = "no value from before Governor's first write is recorded" if restore else _unknown(settings)
+        out().print(f"nothing to put back: {what}", soft_wrap=True)
         return
     away = elsewhere(settings, {target: known[target] for target in chosen}) if restore else {}
     for target, words in sorted(away.items()):
@@ -160,6 +160,15 @@ def _runs(folder: Path) -> bool:
     except OSError as error:
         raise LedgerError(f"ledger {folder}: {error.strerror or error}; check ledger.path and the rights") from error
     return False
+
+
+def _unknown(settings: GovernorConfig) -> str:
+    """Why nothing is known that could be at another value than at rest."""
+    levers = [
+        f"{pool.pool}/{lever.lever}" for pool in terms.fleet_rules(settings).pools for lever in pool.levers
+        if lever.lever is not Lever.REPLICAS
+    ]  # fmt: skip
+    return f"no write of Governor to {', '.join(levers)} is recorded" if levers else "no lever but replicas"
 
 
 def _chosen(wanted: Mapping[Target, float], names: Sequence[str]) -> dict[Target, float]:

@@ -17,7 +17,7 @@ from controller.config import GovernorConfig, load, pool_needs
 from controller.core.errors import InputError
 from controller.core.ports import Finding
 from controller.core.signals import INFO
-from controller.rehearse.words import quantity
+from controller.core.words import quantity
 from controller.run.look import look
 
 _STYLE = {"error": "red", "warning": "yellow", "info": "dim"}

@@ -17,8 +17,10 @@ from controller.cli.terminal import FAILED, out
 from controller.cli.times import parse_time
 from controller.config import config_hash, load
 from controller.core.errors import InputError
-from controller.core.model import Decision, Pin, Target
-from controller.explain import chain, clock, decision_json, movement, outcome_words, pin_words, sentence
+from controller.core.model import Decision, Outcome, Pin, Target
+from controller.core.telling import TIMES, because
+from controller.core.words import clock
+from controller.explain import chain, decision_json, movement, outcome_words, pin_words, sentence
 from controller.explain import explain as sentences
 from controller.rehearse.lines import write_line
 from controller.run.ledger import LedgerError, Record, read_ledger
@@ -77,11 +79,11 @@ def explain(
             _print_tables(record, mine)
         else:
             lines = sentences(
-                replace(record.plan, decisions=tuple(mine)), record.applied, pins=_pins(record), folded=target is None,
-                date=True,
+                replace(record.plan, decisions=tuple(mine)), record.applied, states=record.snapshot.targets,
+                folded=target is None, date=True,
             )  # fmt: skip
             if len(mine) > 1 and target is None:
-                lines.insert(0, f"{clock(record.at, date=True)} {record.plan.summary}")
+                lines.insert(0, f"{clock(record.at, date=True)} {_headline(record)}")
             for line in lines:
                 out().print(line, soft_wrap=True)
     _told(damage)
@@ -121,6 +123,12 @@ def _chosen(records: Iterable[Record], at: str | None, last: int) -> list[Record
     return list(kept)
 
 
+def _headline(record: Record) -> str:
+    """The plan's one sentence. A plan does not know that nothing of it is sent in a dry run."""
+    dry = any(one.outcome is Outcome.DRY_RUN for one in record.applied)
+    return f"dry run, so nothing of this is sent: {record.plan.summary}" if dry else record.plan.summary
+
+
 def _pins(record: Record) -> dict[Target, Pin]:
     return {target: state.pin for target, state in record.snapshot.targets.items() if state.pin is not None}
 
@@ -129,7 +137,7 @@ def _print_json(record: Record, decisions: list[Decision]) -> None:
     applied, pins = {one.target: one for one in record.applied}, _pins(record)
     for one in decisions:
         outcome = applied.get(one.target)
-        line: dict[str, object] = {"at": record.at, **decision_json(one)}
+        line: dict[str, object] = {"at": record.at, **decision_json(one, record.snapshot.targets.get(one.target))}
         line["outcome"] = outcome.word if outcome is not None else None
         line["detail"] = outcome.detail if outcome is not None else ""
         held = pins.get(one.target)
@@ -151,9 +159,12 @@ def _print_tables(record: Record, decisions: list[Decision]) -> None:
                 table.add_row(*map(Text, row))
             console.print(table)
         else:
-            console.print(Text(f"  {one.why.value}"), soft_wrap=True)
+            console.print(Text(f"  {because(one, state=record.snapshot.targets.get(one.target))}"), soft_wrap=True)
         if one.evidence:
-            numbers = ", ".join(f"{name} {value:g}" for name, value in one.evidence.items())
+            numbers = ", ".join(
+                f"{name} {clock(value)} UTC" if name in TIMES else f"{name} {value:g}"
+                for name, value in one.evidence.items()
+            )
             console.print(Text(f"  evidence: {numbers}"), soft_wrap=True)
         if one.target in pins:
             console.print(Text(f"  {pin_words(pins[one.target], one)}"), soft_wrap=True)

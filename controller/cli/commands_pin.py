@@ -34,8 +34,7 @@ from controller.core.relief import OUT
 from controller.core.rules import PER_REPLICA
 from controller.core.setpoints import OWN
 from controller.core.why import Why
-from controller.core.words import number
-from controller.explain import clock
+from controller.core.words import clock, number
 from controller.rehearse.lines import write_line
 from controller.run import pins
 from controller.run.ledger import LedgerError, Record, ledger_files, read_ledger

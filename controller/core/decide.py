@@ -200,7 +200,10 @@ class _Turn:
         shared.update({t: finish(d, self._rules_of(t), now) for t, d in _other(shared, decided)})
         final = tuple(shared.values())
         holding = hold is not None or releases is not None
-        told = sentence(final, self._short, self._wrong(), holding=holding, stranded=drain.stranded(drains, rules))
+        stranded = drain.stranded(drains, rules)
+        told = sentence(
+            final, self._short, self._wrong(), holding=holding, stranded=stranded, states=self._snapshot.targets
+        )
         plan = Plan(now, final, told)
         kept = _remembered(self._guard_states, decided, now)
         return plan, DecideState(self._policy_states, kept, hold, self._hindsight, releases, drains, self._own)

@@ -19,6 +19,7 @@ from controller.core.ports import Limits
 from controller.core.signals import Signal
 from controller.core.step_model import KV_FILL
 from controller.core.why import Why
+from controller.core.words import clock
 
 Guard = Callable[[Case, float], tuple[float, Why, str]]
 # Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every target.
@@ -103,7 +104,7 @@ def not_due(case: Case, value: float) -> tuple[float, Why, str]:
     """A slow lever decides at its own pace; protection does not wait for it."""
     common, due = case.common, case.state.due
     if common.rules.every and common.tick.at < due - 1e-6:
-        return case.current, Why.NOT_DUE, f"due in {due - common.tick.at:.0f} s"
+        return case.current, Why.NOT_DUE, f"until {clock(due)} UTC"
     return value, KEEP, ""
 
 
@@ -150,7 +151,9 @@ def stabilise(case: Case, value: float) -> tuple[float, Why, str]:
     after = min(case.current, max(recent)) if common.rules.relax_down else max(case.current, min(recent))
     if after == value:
         return value, KEEP, ""
-    return after, Why.STABILISE, f"over {common.rules.stabilise / common.gain:.0f} s"
+    over, usual = common.rules.stabilise / common.gain, common.rules.stabilise
+    longer = f", and not over {usual:.0f} s, because it was swinging by itself" if common.gain < 1.0 else ""
+    return after, Why.STABILISE, f"over {over:.0f} s{longer}"
 
 
 def _faded(common: Common, value: float, wishes: Pairs) -> list[float]:
@@ -189,7 +192,7 @@ def in_flight(case: Case, value: float) -> tuple[float, Why, str]:
         return case.current, Why.PENDING_CAPACITY, ", ".join(f"{p.count} {p.phase}" for p in waiting)
     changed = target.last_change
     if changed is not None and now - changed < rules.settle - 1e-6:
-        return case.current, Why.IN_FLIGHT, f"settles in {rules.settle - (now - changed):.0f} s"
+        return case.current, Why.IN_FLIGHT, f"until {clock(changed + rules.settle)} UTC"
     return value, KEEP, ""
 
 
@@ -216,7 +219,7 @@ def cooldown(case: Case, value: float) -> tuple[float, Why, str]:
     need = rules.cooldown_up if value > case.current else rules.cooldown_down
     gone = case.common.tick.at - case.changes[-1][0]
     if gone < need - 1e-6:
-        return case.current, Why.COOLDOWN, f"{need - gone:.0f} s left"
+        return case.current, Why.COOLDOWN, f"until {clock(case.changes[-1][0] + need)} UTC"
     return value, KEEP, ""
 
 

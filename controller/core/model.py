@@ -105,7 +105,8 @@ class TargetState:
     """One target as its owner reports it. `accepted` is the spec as read back; None when it could not be read, with
     the reason in `error`. `ready` is what serves now (replicas only). `assumed` when nothing tells the value and it is
     the configured initial one. `drift` tells why the value is another than the one seen or set last, for as long as
-    that is news; a foreign one is yielded to, the others are decided on anew."""
+    that is news; a foreign one is yielded to, the others are decided on anew: until `foreign_until`, unix seconds, None
+    while that writer stands, as an autoscaler does."""
 
     accepted: float | None
     ready: float | None = None
@@ -117,6 +118,7 @@ class TargetState:
     error: str = ""
     assumed: bool = False
     drift: Drift | None = None
+    foreign_until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

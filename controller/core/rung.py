@@ -31,6 +31,7 @@ from controller.core.movable import ACTING, UNREAD, moves
 from controller.core.ports import Balance, Brief, Estimate, Policy, View
 from controller.core.rules import PER_REPLICA, LeverRules, PoolRules, neutral
 from controller.core.signals import Signal
+from controller.core.telling import UNTIL
 from controller.core.why import Why
 
 # Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every target.
@@ -184,7 +185,7 @@ class Rung:
         if self._off or current is None or blocked is not None:
             return self._left(target, current, blocked), observe(before, rules, owner, now)
         if owner.pin is not None and owner.pin.until > now:
-            proposals = [Proposal(target, Ask.HOLD, owner.pin.value, "pin", _PIN)]
+            proposals = [Proposal(target, Ask.HOLD, owner.pin.value, "pin", _PIN, {UNTIL: owner.pin.until})]
         if len(proposals) == 1:
             merged = alone(proposals[0], current)  # nearly always
         elif proposals:

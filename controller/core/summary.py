@@ -1,15 +1,18 @@
 """One sentence on what a plan is doing, why and until when."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from controller.core.model import Decision, Lever
+from controller.core.model import Decision, Lever, Target, TargetState
+from controller.core.movable import moves
+from controller.core.telling import alike, because, until
 from controller.core.why import SENTENCE, Why
-from controller.core.words import number
+from controller.core.words import clock, number
 
 # Looked up by name of the module: a member of an enum takes ten times as long, and these are asked of every target.
-_UNAVAILABLE, _DRAINING = Why.CAPACITY_UNAVAILABLE, Why.DRAINING
+_UNAVAILABLE, _DRAINING, _FOREIGN = Why.CAPACITY_UNAVAILABLE, Why.DRAINING, Why.FOREIGN_WRITER
+_ADMISSION = Lever.ADMISSION
 _SHOWN = 3  # groups of changes, and pools that are short, that are told; the rest is counted
 _WORTH = 0.05  # replica-equivalents, below which nobody is short
 
@@ -26,14 +29,16 @@ class Shortage(NamedTuple):
 
 def sentence(
     decisions: Sequence[Decision], short: Sequence[Shortage] = (), wrong: Sequence[str] = (), *,
-    holding: bool, stranded: Sequence[str] = (),
+    holding: bool, stranded: Sequence[str] = (), states: Mapping[Target, TargetState] | None = None,
 ) -> str:  # fmt: skip
     """For example "raises llama/replicas 2 → 4 because the load offered now needs it; llama is short of 1.5 replicas
     until about 14:03 UTC, of which tenant_cap takes 1.2". Members of one lever that move the same way for the same
-    reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ...". `wrong` is what is told as it is;
-    `stranded` what is to be told of replicas that nobody gives requests back."""
+    reason are told together: "lowers 3 of llama/weight to 0.4 ... 0.8 because ...". What is not sent "would" be
+    done. `wrong` is what is told as it is; `stranded` what is to be told of replicas that nobody gives requests back.
+    `states` are the targets as they were read, which know who else writes them."""
     stepped = [one for one in decisions if one.steps]  # who moves, or waits, has steps that say why; most do neither
     parts = [*_changes(stepped), *_draining(stepped), *_absent(stepped)]
+    parts += _foreign(decisions, states) if states else []
     parts += _shortages(short)
     parts += wrong[:_SHOWN]
     if len(wrong) > _SHOWN:
@@ -102,20 +107,39 @@ def _absent(decisions: Sequence[Decision]) -> list[str]:
 def _draining(decisions: Sequence[Decision]) -> list[str]:
     """Which pools wait for the replicas that go."""
     told = [
-        f"keeps {one.target} at {number(one.final)} because {SENTENCE[one.why]}: {one.steps[-1].detail}"
+        f"{'keeps' if moves(one) else 'would keep'} {one.target} at {number(one.final)} because {because(one)}: "
+        f"{one.steps[-1].detail}"
         for one in decisions if one.why is _DRAINING and not one.changed and one.steps[-1].detail
     ]  # fmt: skip
     more = [f"and {len(told) - _SHOWN} more pools wait for theirs"] if len(told) > _SHOWN else []
     return told[:_SHOWN] + more
 
 
+def _foreign(decisions: Sequence[Decision], states: Mapping[Target, TargetState]) -> list[str]:
+    """Which targets are left to somebody else, and until when."""
+    told = []
+    for one in decisions:
+        state = states.get(one.target) if one.blocked and one.why is _FOREIGN else None
+        if state is not None:
+            when = "" if state.foreign_until is None else f" until {clock(state.foreign_until)} UTC"
+            told.append(f"leaves {one.target} to {state.foreign_writer}{when}")
+    more = [f"and {len(told) - _SHOWN} more targets to others"] if len(told) > _SHOWN else []
+    return told[:_SHOWN] + more
+
+
 def _group(moved: Sequence[Decision], up: bool, why: Why) -> str:
-    verb, first = "raises" if up else "lowers", moved[0]
+    first = moved[0]
+    verb = ("raises" if up else "lowers") if moves(first) else ("would raise" if up else "would lower")
+    when = until(moved)
+    cause = f"because {alike(moved, why)}{when and f', {when}'}"
     if len(moved) == 1:
-        return f"{verb} {first.target} {number(first.current)} → {number(first.final)} because {SENTENCE[why]}"
+        return f"{verb} {first.target} {number(first.current)} → {number(first.final)} {cause}"
+    if first.target.lever is _ADMISSION:  # set-points are of several units, and have no range together
+        ways = [f"{one.target.member} {number(one.current)} → {number(one.final)}" for one in moved]
+        return f"{verb} {first.target.pool}/{first.target.lever} {', '.join(ways)} {cause}"
     finals = sorted(decision.final or 0.0 for decision in moved)
     to = number(finals[0]) if finals[0] == finals[-1] else f"{number(finals[0])} ... {number(finals[-1])}"
-    return f"{verb} {len(moved)} of {first.target.pool}/{first.target.lever} to {to} because {SENTENCE[why]}"
+    return f"{verb} {len(moved)} of {first.target.pool}/{first.target.lever} to {to} {cause}"
 
 
 def _shortages(short: Sequence[Shortage]) -> list[str]:

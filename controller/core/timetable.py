@@ -44,9 +44,11 @@ def days(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def within(now: float, on: frozenset[int], begin: int, end: int, east: int, early: float = 0.0) -> bool:
-    """Whether `now` (unix seconds) lies in [begin - early, end) of one of the days, `begin` and `end` in seconds from
-    midnight `east` seconds east of UTC. An end that is not after the begin is on the next day."""
+def left(now: float, on: frozenset[int], begin: int, end: int, east: int, early: float = 0.0) -> float | None:
+    """The seconds from `now` (unix seconds) until the end of the [begin - early, end) that it lies in, on one of the
+    days; None where it lies in none. `begin` and `end` in seconds from midnight `east` seconds east of UTC; an end that
+    is not after the begin is on the next day."""
     length = (end - begin if end > begin else end + DAY - begin) + early
     at = now + east - _MONDAY
-    return any((at - (day * DAY + begin - early)) % WEEK < length for day in on)
+    gone = [(at - (day * DAY + begin - early)) % WEEK for day in on]
+    return max((length - one for one in gone if one < length), default=None)

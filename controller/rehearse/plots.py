@@ -10,12 +10,11 @@ from controller.core.model import Decision, Lever, Target
 from controller.core.reading import State
 from controller.core.signals import INFO, Signal
 from controller.core.slo import Objective
-from controller.core.words import number
-from controller.explain import ASKED, IDLE, clock, held_by, movement, reason
+from controller.core.words import clock, number, percent, quantity
+from controller.explain import ASKED, IDLE, held_by, movement, reason
 from controller.rehearse.members import FEW, by_lever, limited, movers, short_name, spread
 from controller.rehearse.svg import Axis, Box, Scale, band, element, fit, line, spans, steps
 from controller.rehearse.trace import STATES, Column, Key, PoolTrace, TargetTrace
-from controller.rehearse.words import percent, quantity
 
 WIDTH, LEFT, RIGHT = 1000.0, 62.0, 12.0
 HEIGHT, HEAD, STRIP, GAP = 92.0, 24.0, 5.0, 12.0

@@ -20,8 +20,8 @@ from controller.core.errors import InputError
 from controller.core.model import Decision, Lever, Target
 from controller.core.ports import Source
 from controller.core.why import Why
-from controller.core.words import number
-from controller.explain import clock, held_by, reason
+from controller.core.words import clock, number
+from controller.explain import held_by, reason
 from controller.rehearse.notation import parse_series, parse_values
 from controller.rehearse.signal_source import SignalSource, SignalTable
 from controller.run.assembly import RunMode, assemble

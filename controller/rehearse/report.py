@@ -9,13 +9,13 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from controller.core.why import SENTENCE
-from controller.core.words import number
-from controller.explain import clock, held_by, is_replicas
+from controller.core.words import clock, number, percent
+from controller.explain import held_by, is_replicas
 from controller.rehearse.members import rows, short_name
 from controller.rehearse.plots import STRIP_NAMES, draw_pool, sparkline
 from controller.rehearse.summary import PoolSummary, Summary
 from controller.rehearse.trace import PoolTrace, Trace
-from controller.rehearse.words import OPEN_LOOP, attained, duration, hours, percent, promise, why_changed
+from controller.rehearse.words import OPEN_LOOP, attained, duration, hours, promise, why_changed
 
 ROWS = 150  # changes listed per pool; the rest is counted and named
 

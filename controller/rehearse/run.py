@@ -12,7 +12,7 @@ from controller.config import GovernorConfig, pool_needs
 from controller.core.errors import InputError
 from controller.core.model import Plan, Snapshot
 from controller.core.ports import PoolNeeds, Source
-from controller.explain import clock
+from controller.core.words import clock
 from controller.rehearse.trace import Trace
 from controller.run.assembly import RunMode, assemble
 

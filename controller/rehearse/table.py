@@ -6,12 +6,11 @@ from rich.table import Table
 from rich.text import Text
 
 from controller.core.model import Decision
-from controller.core.words import number
-from controller.explain import clock
+from controller.core.words import clock, number, percent
 from controller.rehearse.members import rows
 from controller.rehearse.summary import PoolSummary, Summary
 from controller.rehearse.trace import Trace
-from controller.rehearse.words import OPEN_LOOP, attained, duration, held, hours, percent, promise, why_changed
+from controller.rehearse.words import OPEN_LOOP, attained, duration, held, hours, promise, why_changed
 
 _VERDICT = {"kept": "green", "broken": "red", "cannot tell": "yellow", "no traffic": "dim", "no data": "yellow"}
 

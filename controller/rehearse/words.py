@@ -1,9 +1,7 @@
 """How quantities of a rehearsal are written, in the terminal and in the HTML report alike."""
 
-import math
-
 from controller.core.model import Decision, Lever
-from controller.core.words import number
+from controller.core.words import number, percent, quantity
 from controller.explain import reason
 from controller.rehearse.summary import ObjectiveSummary, TargetSummary
 
@@ -35,31 +33,6 @@ def duration(seconds: float) -> str:
     raise AssertionError("unreachable: a minute or more")
 
 
-def quantity(value: float, unit: str) -> str:
-    """A value in its unit, short: seconds as ms below one, ratios as percent."""
-    if math.isnan(value):
-        return "?"
-    if value == 0:
-        return "0"
-    if unit == "s":
-        return f"{value * 1000:.3g} ms" if abs(value) < 1 else f"{value:.3g} s"
-    if unit == "ratio":
-        return percent(value)
-    if unit == "1/s":
-        return f"{number(value)}/s"
-    return number(float(f"{value:.3g}")) if abs(value) < 1000 else number(round(value))
-
-
-def percent(share: float) -> str:
-    """A share as percent. Not rounded up to 100 % or down to 0 % when it is not that."""
-    text = f"{share * 100:.4g}"
-    if text == "100" and share < 1:
-        text = ">99.99"
-    if text == "0" and share > 0:
-        text = "<0.01"
-    return f"{text} %"
-
-
 def promise(one: ObjectiveSummary) -> str:
     """`ttft p99 ≤ 2 s`, `ttft p99 of critical ≤ 500 ms`."""
     what = " ".join(filter(None, (one.signal, one.stat, one.klass and f"of {one.klass}")))
@@ -88,7 +61,8 @@ def hours(one: TargetSummary) -> str:
         return f"mean recorded {number(round(was, 3))}, proposed {number(round(would, 3))}"
     text = f"recorded {one.recorded_hours:,.2f} h, proposed {one.proposed_hours:,.2f} h"
     if one.recorded_hours > 0:
-        text += f" ({(one.proposed_hours / one.recorded_hours - 1) * 100:+.0f} %)"
+        more = round((one.proposed_hours / one.recorded_hours - 1) * 100)
+        text += f" ({more:+d} %)" if more else " (0 %)"
     if one.compared < 0.995:
         text += f", over the {percent(one.compared)} of ticks at which both are known"
     return text

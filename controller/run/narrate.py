@@ -4,7 +4,7 @@ import structlog
 
 from controller.core.model import Applied, Decision, Drift, Outcome, Target
 from controller.core.reading import State
-from controller.core.why import SENTENCE
+from controller.core.telling import because
 from controller.run.logs import Edges
 from controller.run.loop import TickResult
 
@@ -79,7 +79,7 @@ class Narrator:
             current=decision.current,
             final=decision.final,
             why=decision.why.value,
-            sentence=SENTENCE[decision.why],
+            sentence=because(decision),
             sent=decision.send,
             steps=[f"{step.by}: {step.before:g} -> {step.after:g} ({step.why})" for step in decision.steps],
         )

@@ -13,7 +13,7 @@ from controller.core.model import Decision, PoolReadings, Target, TargetState
 from controller.core.ports import Estimate
 from controller.core.reading import Reading
 from controller.core.slo import Objective
-from controller.core.why import SENTENCE
+from controller.core.telling import because, holds_until
 from controller.run.loop import TickResult
 from controller.run.settings import Settings
 
@@ -59,7 +59,7 @@ class Board:
                 said = self._said[decision.target] = (decision.final, decision.why.value)
                 if before.get(decision.target) == said:
                     continue
-                entry = {"at": result.plan.at, **_decision(decision)}
+                entry = {"at": result.plan.at, **_decision(decision, result.snapshot.targets.get(decision.target))}
                 if decision.target in outcomes:
                     applied = outcomes[decision.target]
                     entry["outcome"] = {"outcome": applied.word, "detail": applied.detail}
@@ -136,7 +136,7 @@ class Board:
         for decision in result.plan.decisions:
             if decision.target.pool in settings.pools:
                 state = snapshot.targets.get(decision.target)
-                page["targets"].append({**_decision(decision), **(_state(state) if state else {})})
+                page["targets"].append({**_decision(decision, state), **(_state(state) if state else {})})
         return page
 
 
@@ -185,7 +185,7 @@ def _estimate(estimate: Estimate) -> Json:
     return {name: getattr(estimate, name) for name in names}
 
 
-def _decision(decision: Decision) -> Json:
+def _decision(decision: Decision, state: TargetState | None) -> Json:
     target = decision.target
     return {
         "target": str(target),
@@ -195,10 +195,11 @@ def _decision(decision: Decision) -> Json:
         "current": decision.current,
         "final": decision.final,
         "why": decision.why.value,
-        "sentence": SENTENCE[decision.why],
+        "sentence": because(decision, state=state),
         "mode": decision.mode.value,
         "sent": decision.send,
         "until": decision.until,
+        "holds_until": holds_until(decision, state),
         "evidence": dict(decision.evidence),
         "steps": [
             {"by": step.by, "before": step.before, "after": step.after, "why": step.why.value, "detail": step.detail}
@@ -218,6 +219,7 @@ def _state(state: TargetState) -> Json:
         "last_outcome": state.last_outcome.value if state.last_outcome else None,
         "last_change": state.last_change,
         "foreign_writer": state.foreign_writer,
+        "foreign_until": state.foreign_until,
         "drift": state.drift.value if state.drift else None,
         "pin": None if pin is None else {"value": pin.value, "until": pin.until, "reason": pin.reason},
         "error": state.error,

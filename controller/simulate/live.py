@@ -10,8 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from controller.core.words import number
-from controller.rehearse.words import percent
+from controller.core.words import number, percent
 from controller.simulate.ports import Scenario
 from controller.simulate.run import Change, Frame
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from controller.core.words import number
+from controller.core.words import number, percent, quantity
 from controller.rehearse.svg import Axis, Box, Scale, element, fit, line, steps
-from controller.rehearse.words import percent, quantity
 from controller.simulate.crew import Results
 from controller.simulate.live import offset
 from controller.simulate.ports import Scenario

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterable
 
-from controller.rehearse.words import duration, percent
+from controller.core.words import percent
+from controller.rehearse.words import duration
 from controller.simulate.board import Measure
 from controller.simulate.spread import Spread
 

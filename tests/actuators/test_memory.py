@@ -87,3 +87,11 @@ def test_one_that_took_over_twice_in_an_hour_is_a_rival(memory: Memory) -> None:
     memory.sent(A, 6.0, Outcome.DONE, 20.0)
     memory.succeeded(A, 3.0, 700.0)
     assert foreign(memory, 700.0) == ""
+
+
+def test_a_foreign_value_is_told_with_the_time_until_which_it_is_left_alone(memory: Memory) -> None:
+    memory.saw(A, 9.0, 15.0, "kubectl")
+
+    assert memory.state(A, 9.0, 30.0).foreign_until == 615.0
+    assert memory.state(A, 9.0, 615.0).foreign_until is None
+    assert memory.state(A, 9.0, 30.0, owner="an HPA").foreign_until is None, "who stands has no end"

@@ -243,6 +243,20 @@ def test_explain_tells_the_newest_tick_as_a_sentence_and_its_outcome(ledger: Pat
     assert len(governor("explain", ledger).stdout.splitlines()) <= 2
 
 
+def test_the_headline_of_a_dry_run_does_not_read_as_done(tmp_path: Path) -> None:
+    """ "raises tiny-llama/replicas 1 → 2" above "not sent (dry run)"."""
+    text, place = DEMO.read_text(encoding="utf-8"), tmp_path / "ledger"
+    pool = text[text.index("  tiny-llama:") :]
+    config = tmp_path / "two.yaml"
+    silent = pool.replace("  tiny-llama:", "  silent:", 1).replace("tiny-llama-random", "nobody")
+    config.write_text(text + silent, encoding="utf-8")
+    assert governor("dry-run", "-c", config, "-r", RECORDING, "--ledger", place).returncode == 0
+
+    told = governor("explain", place, "--last", "200").stdout
+    assert "dry run, so nothing of this is sent: raises tiny-llama/replicas 1 → 2" in told
+    assert not re.search(r"\d\d raises", told)
+
+
 def test_explain_at_a_time_takes_the_tick_before_it(ledger: Path) -> None:
     line = json.loads(governor("explain", ledger, "--at", "2026-11-29T14:47:00Z", "--json").stdout)
     assert 1_795_963_615 <= line["at"] <= 1_795_963_620
@@ -254,6 +268,9 @@ def test_explain_as_a_table_shows_who_asked_and_the_evidence(ledger: Path) -> No
     done = governor("explain", ledger, "--last", "200", "--changes", "--table")
     assert re.search(r"capacity\s+1\s+2\s+", done.stdout)
     assert "evidence: " in done.stdout
+    still = governor("explain", ledger, "--last", "200", "--table").stdout
+    assert "  nothing needs to change\n" in still, "and no bare code such as steady"
+    assert "  steady\n" not in still
 
 
 @pytest.mark.parametrize(

@@ -301,3 +301,14 @@ def test_doctor_asks_the_targets_and_writes_nothing(end: Endpoint, config: Path)
     assert [(f["level"], f["subject"]) for f in findings if f["subject"].startswith("chat/")] == [("error", str(ACME))]
     assert end.posts == []
     assert not (config.parent / "ledger").exists()
+
+
+def test_levers_whose_members_nobody_knows_yet_are_not_denied(config: Path) -> None:
+    """ "no lever but replicas" of a config that has a weight and a breaker."""
+    text = config.read_text(encoding="utf-8")
+    cap = text[text.index("      tenant_cap:") :]
+    breaker = "      breaker: {mode: auto, policy: {kind: breaker}, actuator: edge}\n"
+    text = text.replace("timeout: 2s", "timeout: 2s, quantum: 0.05").replace(cap, breaker)
+    config.write_text(text.replace("    tenants: {acme: {}, beta: {}}\n", ""), encoding="utf-8")
+
+    assert "no write of Governor to chat/breaker is recorded" in run(config, "release").stdout

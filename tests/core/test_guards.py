@@ -16,6 +16,7 @@ from controller.core.reading import Reading, State, ok
 from controller.core.rules import LeverRules, Rate
 from controller.core.signals import Signal
 from controller.core.why import Why
+from controller.core.words import clock
 from tests.support.cases import NOW, RULES, bad, but, case, estimate, healthy
 
 
@@ -408,3 +409,18 @@ def test_over_any_period_changes_stay_within_the_rate_however_ticks_come(
         inside = [delta for at, delta in changes if start <= at < start + period]
         assert sum(d for d in inside if d > 0) <= amount + 1e-9
         assert -sum(d for d in inside if d < 0) <= amount + 1e-9
+
+
+def test_a_guard_says_until_when_and_why_its_window_is_longer_than_the_config_has_it() -> None:
+    """ "[over 71 s]" where the config says 1m."""
+    rules = replace(RULES, stabilise=60.0, cooldown_down=120.0)
+    state = GuardState(wishes=((NOW - 30.0, 10.0),))
+    usual = case(rules=rules, state=state)
+    swung = replace(usual.common, gain=0.5)
+
+    assert guards.stabilise(usual, 5.0)[2] == "over 60 s"
+    assert guards.stabilise(usual._replace(common=swung), 5.0)[2] == (
+        "over 120 s, and not over 60 s, because it was swinging by itself"
+    )
+    changed = usual._replace(changes=((NOW - 20.0, 1.0),))
+    assert guards.cooldown(changed, 5.0)[2] == f"until {clock(NOW + 100.0)} UTC"

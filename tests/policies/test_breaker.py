@@ -567,3 +567,12 @@ def test_a_queue_at_the_gateway_is_an_overload_as_one_inside_is() -> None:
 
     fleet.queued = 0.0
     fleet.until("r0", 0.0, 90.0, r0=SLOW)
+
+
+def test_who_is_out_is_told_with_the_time_at_which_it_is_tried() -> None:
+    fleet = rotation()
+    fleet.run(60.0)
+    fleet.until("r1", 0.0, 60.0, r1=SLOW)
+
+    assert 8.0 <= fleet.last["r1"].evidence["tried_at"] - fleet.now <= 10.0
+    assert "tried_at" not in fleet.last["r0"].evidence

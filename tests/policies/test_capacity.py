@@ -368,6 +368,18 @@ def test_a_floor_keeps_and_never_lowers() -> None:
     assert propose(busy, floors=(night,))[0].value == 11.0
 
 
+def test_a_floor_tells_until_when_and_a_spare_that_there_is_one() -> None:
+    """ "asked 5 (need 2.29, serving 4)", and nobody said that two are spare."""
+    night, longer = Floor(3.0, "22:00", "06:00"), Floor(3.0, "22:00", "07:00")
+
+    for current in (2.0, 3.0):
+        proposal, _ = propose(view(estimate(0.5), current, at=MONDAY + 3600), floors=(night, longer))
+        assert proposal.why is Why.TIMETABLE
+        assert proposal.evidence["until"] == MONDAY + 7 * 3600
+    assert propose(view(estimate(3.6)), spare=2.0)[0].evidence["spare"] == 2.0
+    assert "spare" not in propose(view(estimate(3.6)))[0].evidence
+
+
 @pytest.mark.parametrize("wrong", [{"begin": "9"}, {"end": "25:00"}, {"days": "mo-fr"}, {"zone": "Europe/Berlin"}])
 def test_a_floor_that_nobody_can_read_is_refused_with_its_mend(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))}: .*; write "):

@@ -110,6 +110,16 @@ def test_the_share_ramps_to_what_is_left_of_those_that_consent() -> None:
     assert shares == pytest.approx([0.1, 0.2, 0.25, 0.25, 0.25])
 
 
+def test_a_share_on_its_ramp_tells_the_ramp() -> None:
+    """ "asked 0.1 ... need 0.346" """
+    made, _ = propose(*case(4.0, {"small": 0.0}))
+    there, _ = propose(*case(0.4, {"small": 0.0}))
+
+    assert made["small"].value == pytest.approx(0.1)
+    assert made["small"].evidence["ramp"] == 0.1
+    assert "ramp" not in there["small"].evidence
+
+
 def test_nobody_who_did_not_agree_is_sent() -> None:
     """In whatever way nobody consents: the share is none, whatever is left, and at once."""
     for rules, classes in (

@@ -82,6 +82,18 @@ def test_a_standing_cap_is_twice_the_busiest_use_or_the_guarantee() -> None:
     assert caps == {"a": 2200.0, "b": 900.0}
 
 
+def test_the_evidence_of_a_standing_cap_says_what_decided_it() -> None:
+    """ "its guarantee, twice its busiest use, or most of what is spare", and never which."""
+    rules = {"a": TenantRules(), "b": TenantRules(guarantee=900.0)}
+    full = propose(*case({"a": 1.0, "b": 0.2}, 1.2 / 0.95, rules=rules), known(a=1100.0, b=300.0))
+    roomy = propose(*case({"a": 1.0, "b": 1.0}, 4.0), known(a=600.0, b=600.0))
+
+    assert full["a"].evidence["of_use"] == pytest.approx(2200.0, abs=1)
+    assert full["b"].evidence["of_guarantee"] == 900.0
+    assert roomy["a"].evidence["of_spare"] == 2080.0
+    assert "of_part" in propose(*case({"a": 0.95, "new": 0.0}, 1.0), FairShare.State())["new"].evidence
+
+
 def test_most_of_what_is_spare_is_open_to_each_tenant_but_not_all_at_once() -> None:
     """No idle replicas beside refused requests; and no tenant alone can fill the pool before anybody looks again."""
     caps = values(propose(*case({"a": 1.0, "b": 1.0}, 4.0), known(a=600.0, b=600.0)))
@@ -192,6 +204,13 @@ def test_weights_divide_what_is_backlogged() -> None:
     caps = values(propose(*case({"a": 9.0, "b": 9.0}, 4.0 / 0.95, rules=rules)))
 
     assert caps == {"a": 1000.0, "b": 3000.0}
+
+
+def test_a_fair_share_tells_its_weight() -> None:
+    rules = {"a": TenantRules(weight=3.0), "b": TenantRules()}
+    made = propose(*case({"a": 4.0, "b": 4.0}, 2.0, rules=rules), known(a=1e6, b=1e6))
+
+    assert (made["a"].why, made["a"].evidence["weight"]) == (Why.FAIR_SHARE, 3.0)
 
 
 def test_a_guarantee_comes_before_the_parts_of_others() -> None:

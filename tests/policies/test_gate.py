@@ -84,6 +84,16 @@ def test_down_is_fast_and_up_is_slow() -> None:
     assert run(23.0, 1200.0)[0] == 46.0
 
 
+def test_a_set_point_on_its_way_tells_its_pace() -> None:
+    """ "gate asked 206 (... aim 105)", and nothing said why not 105."""
+    down, _, _ = step(view(15.0, gate=400.0), Gate.State(at=NOW))
+    up, _, _ = step(view(30.0, gate=30.0), Gate.State(at=NOW))
+    at_once, _, _ = step(view())
+
+    assert (down.evidence["per_minute"], up.evidence["per_minute"]) == (-0.5, 0.1)
+    assert "per_minute" not in at_once.evidence
+
+
 def test_a_slow_raise_is_not_lost_in_rounding() -> None:
     """A tenth of 6 a minute is less than a request per tick, at any tick."""
     for every in (1.0, 5.0, 15.0):

@@ -233,3 +233,14 @@ def test_what_is_taken_back_above_the_target_does_not_say_that_latency_is_low() 
         (made,), state = policy.propose(seen, (TTFT,), BRIEF, state)
         told.append((made.value > value, made.why))
     assert told[1:] == [(False, Why.LATENCY_HIGH), (True, Why.LATENCY_FALLS), (True, Why.LATENCY_LOW)]
+
+
+def test_the_evidence_names_the_signal_that_is_held() -> None:
+    """ "latency is above its target: measure 145, target 5" was told of a queue."""
+    pool = PoolReadings(signals={Signal.QUEUE_DEPTH: ok(145.0)})
+    seen = View(Tick(1, NOW), pool, {TARGET: TargetState(4.0)}, {TARGET: Limits(0, 100, 1.0)}, Estimate())
+    law = Pid(Pid.Config(signal="queue_depth", target=5.0))
+    made, _ = law.propose(seen, (TTFT,), BRIEF, law.initial())
+
+    assert made[0].evidence["queue_depth"] == made[0].evidence["measure"] == 145.0
+    assert run([ok(3.0)])[0][0].evidence["ttft"] == 3.0

@@ -147,3 +147,14 @@ def test_a_threshold_in_milliseconds_is_refused() -> None:
     with pytest.raises(ValueError, match=r"upper: 2000 s of ttft is longer than anybody waits.*write 2 for 2000 ms"):
         Threshold(Threshold.Config(signal="ttft", upper=2000.0, lower=1000.0))
     Threshold(Threshold.Config(signal="queue_depth", upper=2000.0, lower=1000.0))
+
+
+def test_the_evidence_names_the_signal_and_tells_a_share_per_replica_from_the_whole() -> None:
+    law = Threshold(Threshold.Config(signal="queue_depth", upper=2.0, lower=1.0, per_replica=True))
+    seen = View(
+        Tick(1, NOW, None), healthy(queue_depth=ok(36.0)), {TARGET: TargetState(4.0)}, {TARGET: Limits(1, 9)},
+        Estimate(),
+    )  # fmt: skip
+    made, _ = law.propose(seen, (), BRIEF, law.initial())
+
+    assert (made[0].evidence["queue_depth"], made[0].evidence["measure"]) == (36.0, 9.0)

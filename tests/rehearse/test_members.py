@@ -123,7 +123,7 @@ def test_a_member_with_an_outcome_is_never_folded_away() -> None:
 def test_a_pin_is_told_with_its_end_and_its_reason() -> None:
     target = Target("llama", Lever.REPLICAS)
     plan = Plan(START, (decision(4, 4, Why.PIN, target=target),))
-    lines = explain(plan, pins={target: Pin(4.0, START + 7200, "launch day")})
+    lines = explain(plan, states={target: TargetState(4.0, pin=Pin(4.0, START + 7200, "launch day"))})
 
     assert lines[1] == "    pinned at 4 until 2026-01-01 02:00:00 UTC: launch day"
 

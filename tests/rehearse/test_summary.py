@@ -2,16 +2,18 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 from controller.core.model import Plan, Step, TargetState
 from controller.core.reading import Reading, State, ok
 from controller.core.why import Why
+from controller.core.words import percent, quantity
 from controller.rehearse.lines import summary_json
 from controller.rehearse.summary import Summary, moves, reversals, summarise
 from controller.rehearse.trace import Trace
-from controller.rehearse.words import attained, duration, hours, percent, quantity
+from controller.rehearse.words import attained, duration, hours
 from tests.support.build import REPLICAS, START, TTFT, day, decision, readings, snapshot
 
 
@@ -141,3 +143,9 @@ def test_a_share_just_below_everything_is_not_printed_as_everything() -> None:
     assert percent(0.9999999) == ">99.99 %"
     assert percent(1.0) == "100 %"
     assert quantity(0.297, "s") == "297 ms"
+
+
+def test_a_change_that_rounds_to_nothing_is_not_below_zero() -> None:
+    """ "(-0 %)" """
+    target = rehearse([(ok(1.0, count=1), 4, 4)]).pools[0].targets[0]
+    assert "(0 %)" in hours(replace(target, recorded_hours=100.0, proposed_hours=99.8))
