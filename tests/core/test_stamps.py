@@ -272,9 +272,9 @@ def test_counts_are_conserved_and_never_exceed_the_truth_by_more_than_jitter(
     if whole:
         fleet.meter.pools[POOL].history.stretch(900.0, 900.0)  # nothing is thinned
     truth = RATE * len(phases)
-    # However many seconds a window holds, it may hold one scrape more than belongs there: samples are that old; and half
-    # a step more, which is not taken for a gap. Who tells no stamps cannot tell of an outage between two ticks that were
-    # both answered.
+    # However many seconds a window holds, it may hold one scrape more than belongs there, since samples are that old,
+    # and half a step, which is not taken for a gap. Who tells no stamps cannot tell of an outage between two ticks that
+    # were both answered.
     more = truth * (scrape + (GAP - 1.0) * TICK if stamped else max(scrape, TICK))
     for at, seen in run(fleet, 880.0):
         for signal in (Signal.FINISHED_RATE, Signal.ADMITTED_RATE):
