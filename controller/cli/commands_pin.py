@@ -17,7 +17,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from controller.cli.running import CONFIG, load_config
+from controller.cli.running import CONFIG, config_in_force
 from controller.cli.terminal import out, say, warn
 from controller.cli.times import parse_duration, parse_time
 from controller.config import GovernorConfig, LeverConfig, terms
@@ -64,7 +64,7 @@ def pin(
 ) -> None:
     """Holds a value, whatever its policy wants, until the time is over. Hard bounds hold for it too, and the lever's
     mode says whether it is sent. The running Governor takes it at its next tick; it wins over a pin of the config."""
-    settings, now = load_config(config), time.time()
+    settings, now = config_in_force(config), time.time()
     chosen, lever = _target(settings, target)
     wanted = Pin(_value(chosen, lever, value), _end(lasting, until, now), _reason(reason))
     newest = _newest(Path(settings.ledger.path)) if chosen.lever in PER_REPLICA else None
@@ -89,7 +89,7 @@ def pin(
 
 def unpin(target: _Target, config: CONFIG = None) -> None:
     """Ends a pin. The value stays where it is until its policy moves it, within the guards."""
-    settings = load_config(config)
+    settings = config_in_force(config)
     wanted = _parse(target)
     with pins.edit(_file(settings)) as entries:
         gone = entries.pop(wanted, None)
@@ -106,7 +106,7 @@ def pins_(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per pin.")] = False,
 ) -> None:
     """Lists the pins of the file and of the config, with what they are worth now."""
-    settings, now = load_config(config), time.time()
+    settings, now = config_in_force(config), time.time()
     by_hand, fixed = pins.read(_file(settings)), terms.pins(settings)
     newest = _newest(Path(settings.ledger.path)) if by_hand or fixed else None
     rows: list[tuple[Target, Pin, str, str]] = []

@@ -267,6 +267,13 @@ def kinds(file: Path) -> Iterator[tuple[str, str]]:
             yield kind, line
 
 
+def head_of(file: Path) -> Mapping[str, Any]:
+    """What a file begins with: mode, version, config_hash and config of all that follows. Raises LedgerError."""
+    for _, line in kinds(file):
+        return _head(file, line)
+    raise LedgerError(f"{file}: holds not one whole record; read the other files")
+
+
 def records_after(file: Path, line: int) -> Iterator[Record]:
     """The records of one file that stand after a line of it, counted from 1; what stands before is not decoded, which
     takes most of the time. Raises LedgerError, after all that can be read."""
