@@ -15,6 +15,7 @@ world is a recording there is nothing to verify, and records are packed in passi
 is what a crash leaves, and no damage; one that ends in the middle of a record has lost some, and whoever reads is told.
 """
 
+import errno
 import gzip
 import json
 import os
@@ -74,7 +75,7 @@ class FileLedger:
         self.directory, self.max_size, self.rotate_size = directory, max_size, rotate_size
         self._open: type[Packed] = PackedBehind if behind else Packed
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            _make(directory)
             probe = directory / ".writable"
             probe.touch()
             probe.unlink()
@@ -85,7 +86,7 @@ class FileLedger:
             ) from taken
         except OSError as error:
             raise LedgerError(
-                f"ledger {directory}: {error.strerror or error}; make the directory writable, or set ledger.path"
+                f"ledger {directory}: {error.strerror or error}; {_mend(error)}, or set ledger.path"
             ) from error
         self._file: Packed | None = None
         self._last: dict[str, Any] = {}
@@ -108,7 +109,9 @@ class FileLedger:
 
     def plan(self, record: Mapping[str, Any]) -> None:
         """Write the plan of a tick before it is applied. `record` has at, snapshot, plan, config_hash, version, mode,
-        perhaps memo and states, and on a full record config. Raises LedgerFull when the disk is full or gone."""
+        perhaps memo and states, and on a full record config. Raises LedgerFull when the disk is full or gone, or when
+        what was written before is no longer at its place; the next record then begins anew."""
+        self._still_there()
         at = record["at"]
         body = {
             "snapshot": record["snapshot"],
@@ -140,6 +143,7 @@ class FileLedger:
 
     def remember(self, at: float, states: Mapping[str, Any]) -> None:
         """Write the states of the laws after the last tick, which was at `at`. Raises LedgerFull."""
+        self._still_there()
         try:
             self._write({"states": states, "at": at})
         except OSError as error:
@@ -176,8 +180,28 @@ class FileLedger:
     def _size(self) -> int:
         return self._file.size if self._file is not None else 0
 
+    def _still_there(self) -> None:
+        """A folder that is removed or moved away takes the open file along: all that is written goes with it, and no
+        write fails. Raises LedgerFull."""
+        if self._file is None or self._file.in_place():
+            return
+        name = self._file.path.name
+        self._file.abandon()
+        self._bytes_before += self._file.size
+        self._file = None
+        raise LedgerFull(
+            f"ledger {self.directory}: {name} was removed or moved away while it was written, with all that was in "
+            "it; a new file is begun as soon as that can be"
+        )
+
     def _rotate(self, at: float, head: Mapping[str, Any]) -> None:
         self._finish()
+        _make(self.directory)
+        if self._lock is not None:
+            try:
+                self._lock = lock.renew(self._lock, self.directory)
+            except lock.Taken as taken:
+                raise LedgerFull(f"ledger {self.directory}: {taken} writes there now") from taken
         self._make_room()
         path = self.directory / f"{int(at):011d}-{os.getpid()}{SUFFIX}"
         while path.exists():
@@ -229,6 +253,22 @@ class MemoryLedger:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def _make(directory: Path) -> None:
+    """Raises OSError, also where something else is in the way of the folder."""
+    if directory.exists() and not directory.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
+    directory.mkdir(parents=True, exist_ok=True)
+
+
+def _mend(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOTDIR | errno.EEXIST:
+            return "move away the file that stands where a folder must be"
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            return "make room"
+    return "make the directory writable"
 
 
 def ledger_files(path: Path) -> list[Path]:

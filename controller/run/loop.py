@@ -16,7 +16,7 @@ from controller.core.decide import DecideState, decide
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.members import seen
 from controller.core.meter import Meter
-from controller.core.model import Applied, Decision, Lever, Outcome, Plan, Snapshot, Target, TargetState, Tick
+from controller.core.model import Applied, Decision, Lever, Outcome, Pin, Plan, Snapshot, Target, TargetState, Tick
 from controller.core.observation import Observation
 from controller.core.ports import Actuator, Estimate, LedgerFull, Policy, Source
 from controller.core.rules import PER_REPLICA, FleetRules
@@ -121,7 +121,7 @@ class ControlLoop:
         self._tell(failed, "measured", at)
         t2 = timer()
         self._members = seen(parts.rules, pools, self._members)
-        self.hands.pins = parts.pins.at(at)
+        self.hands.pins = self._pins(at)
         targets = self.hands.read([*self._fixed, *self._members], at, self._cold_starts())
         since = at - self.last_at if self.last_at is not None else None
         snapshot = Snapshot(Tick(self.number, at, since), pools, targets, observation.error)
@@ -243,6 +243,19 @@ class ControlLoop:
             return Observation(at, None, error=raised(error))
         self._edges.fine("source", "source_answers_again", at=at)
         return seen
+
+    def _pins(self, at: float) -> Mapping[Target, Pin]:
+        """Those in force. That the file went with pins in it may be meant, or the folder went by mistake."""
+        pins = self.parts.pins
+        found, path = pins.at(at), str(pins.path)
+        if pins.gone:
+            lost = ", ".join(map(str, pins.gone))
+            self._edges.failing(
+                "pins", "pins_removed", at=at, path=path, ended=lost, mend="pin anew what is to be held"
+            )
+        else:
+            self._edges.fine("pins", "pins_there_again", at=at, path=path)
+        return found
 
     def _keep_originals(self, plan: Plan, at: float) -> None:
         originals = self.parts.originals

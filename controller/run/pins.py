@@ -46,11 +46,13 @@ class PinError(InputError):
 
 class Pins:
     """What a loop knows of pins. `config` those of the config, `path` the file, None where there is none; `before` what
-    the loop before a reload knew. `problem` says what is wrong with the file, "" when nothing is."""
+    the loop before a reload knew. `problem` says what is wrong with the file, "" when nothing is; `gone` are the pins
+    that were in force in a file that was removed since, for as long as there is none."""
 
     def __init__(self, config: Mapping[Target, Pin], path: Path | None = None, before: "Pins | None" = None) -> None:
         self._config, self.path = config, path
         self.problem = ""
+        self.gone: tuple[Target, ...] = ()
         self._stamp: Stamp = None
         self._file: Mapping[Target, Entry] = {}
         if before is not None and before.path == path:
@@ -59,7 +61,7 @@ class Pins:
     def at(self, now: float) -> dict[Target, Pin]:
         """The pins in force at `now` (unix seconds), looked up anew where the file has changed."""
         if self.path is not None:
-            self._look(self.path)
+            self._look(self.path, now)
         pins = {**self._config, **{target: entry.pin for target, entry in self._file.items() if entry.pin.until > now}}
         return {target: pin for target, pin in pins.items() if pin.until > now}
 
@@ -72,12 +74,14 @@ class Pins:
         """What the process before this one read of the file, in force until it is read again."""
         self._file, self._stamp = {target: Entry(pin, 0.0) for target, pin in pins.items()}, _NEVER
 
-    def _look(self, path: Path) -> None:
+    def _look(self, path: Path, now: float) -> None:
         try:
             stamp = _stamp(path)
             if stamp == self._stamp and not self.problem:
                 return
-            self._file = read(path) if stamp is not None else {}
+            found = read(path) if stamp is not None else {}
+            lost = [target for target, entry in self._file.items() if entry.pin.until > now] if stamp is None else []
+            self._file, self.gone = found, tuple(sorted(lost))
             self._stamp, self.problem = stamp, ""
         except PinError as error:
             self.problem = f"{error}; until then the last pins that could be read stay in force"
