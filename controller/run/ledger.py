@@ -75,7 +75,7 @@ class FileLedger:
         self.directory, self.max_size, self.rotate_size = directory, max_size, rotate_size
         self._open: type[Packed] = PackedBehind if behind else Packed
         try:
-            _make(directory)
+            make_folder(directory)
             probe = directory / ".writable"
             probe.touch()
             probe.unlink()
@@ -85,9 +85,8 @@ class FileLedger:
                 f"ledger {directory}: {taken} writes there; stop it, or give each Governor a ledger.path of its own"
             ) from taken
         except OSError as error:
-            raise LedgerError(
-                f"ledger {directory}: {error.strerror or error}; {_mend(error)}, or set ledger.path"
-            ) from error
+            mend = mend_of(error, "make the directory writable")
+            raise LedgerError(f"ledger {directory}: {error.strerror or error}; {mend}, or set ledger.path") from error
         self._file: Packed | None = None
         self._last: dict[str, Any] = {}
         self._since_key = 0
@@ -150,6 +149,11 @@ class FileLedger:
             self._abandon()
             raise LedgerFull(f"ledger {self.directory}: {error.strerror or error}") from error
 
+    def turn(self) -> None:
+        """The next record begins a file."""
+        with suppress(OSError):  # what it still had to write is lost, and the next write will tell
+            self._finish()
+
     def close(self) -> None:
         """Raises LedgerError when records that were still to be written cannot be."""
         try:
@@ -196,14 +200,16 @@ class FileLedger:
 
     def _rotate(self, at: float, head: Mapping[str, Any]) -> None:
         self._finish()
-        _make(self.directory)
+        make_folder(self.directory)
         if self._lock is not None:
             try:
                 self._lock = lock.renew(self._lock, self.directory)
             except lock.Taken as taken:
                 raise LedgerFull(f"ledger {self.directory}: {taken} writes there now") from taken
         self._make_room()
-        path = self.directory / f"{int(at):011d}-{os.getpid()}{SUFFIX}"
+        # The files are read in the order of their names, also where the clock was set back.
+        begun = max([int(at), *(_begun(file) + 1 for file in ledger_files(self.directory)[-1:] if _begun(file) > at)])
+        path = self.directory / f"{begun:011d}-{os.getpid()}{SUFFIX}"
         while path.exists():
             path = path.with_name(path.name.replace(SUFFIX, f"x{SUFFIX}"))
         self._file = self._open(path)
@@ -251,24 +257,34 @@ class MemoryLedger:
     def remember(self, at: float, states: Mapping[str, Any]) -> None:
         """Nothing to remember."""
 
+    def turn(self) -> None:
+        """There are no files."""
+
     def close(self) -> None:
         """Nothing to close."""
 
 
-def _make(directory: Path) -> None:
-    """Raises OSError, also where something else is in the way of the folder."""
+def make_folder(directory: Path) -> None:
+    """Make it where it is not there. Raises OSError, also where something else is in its way."""
     if directory.exists() and not directory.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
     directory.mkdir(parents=True, exist_ok=True)
 
 
-def _mend(error: OSError) -> str:
+def _begun(file: Path) -> int:
+    """When a file was begun, by its name (unix seconds); 0 for a name that is none of ours."""
+    number = file.name.partition("-")[0]
+    return int(number) if number.isascii() and number.isdecimal() else 0
+
+
+def mend_of(error: OSError, otherwise: str) -> str:
+    """What to do about a folder or file that cannot be made or written."""
     match error.errno:
         case errno.ENOTDIR | errno.EEXIST:
             return "move away the file that stands where a folder must be"
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return "make room"
-    return "make the directory writable"
+    return otherwise
 
 
 def ledger_files(path: Path) -> list[Path]:
