@@ -24,11 +24,13 @@ from controller.core.errors import InputError
 from controller.core.model import Pin, Target
 from controller.core.rest import NO_LIMIT
 from controller.run import codec
+from controller.run.ledger import make_folder, mend_of
 
 NAME, _LOCK = "pins.json", ".pins.lock"
 VERSION = 1
 _LARGEST = 1 << 20  # bytes; thousands of pins are no file of ours
 Stamp = tuple[int, int, int] | None
+_MEND = "run this where the ledger is, as the user who may write there"
 _NEVER = (0, 0, -1)  # the stamp of no file: what is known was not read from one
 
 
@@ -134,7 +136,7 @@ def edit(path: Path) -> Iterator[dict[Target, Entry]]:
     """The pins of a file, to be changed and written back when the block ends well; one editor at a time. Raises
     PinError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with (path.parent / _LOCK).open("a") as lock:
             with suppress(OSError):  # a file system without locks: the replacement is whole all the same
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -142,9 +144,7 @@ def edit(path: Path) -> Iterator[dict[Target, Entry]]:
             yield entries
             _write(path, entries)
     except OSError as error:
-        raise PinError(
-            f"{path}: {error.strerror or error}; run this where the ledger is, as the user who may write there"
-        ) from error
+        raise PinError(f"{path}: {error.strerror or error}; {mend_of(error, _MEND)}") from error
 
 
 def _write(path: Path, entries: Mapping[Target, Entry]) -> None:

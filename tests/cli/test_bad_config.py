@@ -14,6 +14,7 @@ from controller.core.observation import Observation, PoolFacts, ReplicaFacts
 from controller.run import pins
 from controller.run.assembly import RunMode, assemble
 from tests.support.cli import governor
+from tests.support.full_disk import full_disk
 
 CONFIG = """
 version: 1
@@ -116,6 +117,32 @@ def test_without_a_ledger_the_mistakes_of_the_config_are_all_there_is(config: Pa
     assert not (tmp_path / "ledger").exists()
     done = governor(*HOLD, "--config", config)
     assert (done.returncode, "max: 'nine' is not" in done.stderr) == (2, True)
+
+
+def test_the_mend_of_a_pin_that_cannot_be_written_is_that_of_the_reason(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "ledger").rename(tmp_path / "elsewhere")
+    (tmp_path / "ledger").write_text("")
+    path = pins.file_of(tmp_path / "ledger")
+    mend = "move away the file that stands where a folder must be"
+    assert str(run(config, *HOLD).exception) == f"{path}: Not a directory; {mend}"
+    (tmp_path / "ledger").unlink()
+    with full_disk():
+        full = run(config, *HOLD)
+    assert str(full.exception) == f"{path}: File too large; make room"
+
+
+def test_run_reads_another_variable_than_pin(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Path, bool]] = []
+
+    def serve(path: Path, dry_run: bool) -> int:
+        asked.append((path, dry_run))
+        return 0
+
+    monkeypatch.setattr("controller.run.daemon.run", serve)
+    monkeypatch.setenv("GOVERNOR_CONFIG", str(config))
+    for words in (("run",), ("run", "--dry-run", "--config", "other.yaml")):
+        assert CliRunner().invoke(app, words).exit_code == 0
+    assert asked == [(config, False), (Path("other.yaml"), True)]
 
 
 def test_a_config_that_is_not_there_is_not_looked_for_in_any_ledger(config: Path) -> None:
