@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.control import budget, contenders
 from benchmarks.control.cache import FOLDER, Cache
 from benchmarks.control.cases import ROOT, Case, cases, chosen, levers, tiny
-from benchmarks.control.crew import Told, run_all
+from benchmarks.control.crew import Interrupted, Told, run_all
 from benchmarks.control.criteria import verdicts
 from benchmarks.control.measures import average, critical, everything, hours, inside, nearest, runs
 from benchmarks.control.page import PLOTS, Bench, text
@@ -32,6 +32,8 @@ from benchmarks.control.plant import CHAT
 from benchmarks.control.plots import scatter, timeline
 from benchmarks.control.task import Outcome, Task
 from benchmarks.control.words import number, share
+from controller.cli.outputs import to_file, to_folder
+from controller.core.errors import InputError
 from controller.simulate.jobs import NONE, ORACLE, STATIC
 from controller.simulate.words import contender
 
@@ -43,7 +45,8 @@ SHORT = (NONE, "hpa", STATIC, ORACLE)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 1 when a case could not be run, 2 for wrong arguments, 130 when interrupted."""
+    """Exit code: 0 done, 1 when a case could not be run, 2 for wrong arguments, 130 when interrupted, 143 when ended by
+    SIGTERM."""
     given = _given(words)
     console = Console(highlight=False, markup=False)
     if given.cases:
@@ -65,9 +68,9 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         with _progress() as told:
             found, broken = run_all(wanted, program, Cache(given.cache), cores=given.cores, told=told)
-    except KeyboardInterrupt:
+    except Interrupted as end:
         print("interrupted; what was finished is kept", file=sys.stderr)
-        return 130
+        return 128 + end.signal
     done = [result(case, program, found[case.name]) for case in wanted if case.name not in broken]
     absent += [(case, broken[case.name]) for case in wanted if case.name in broken]
     for one in done:
@@ -90,10 +93,10 @@ def main(words: Sequence[str] | None = None) -> int:
 class Given(argparse.Namespace):
     """The arguments."""
 
-    only: str
-    seeds: int
+    only: str | None
+    seeds: int | None
     short: bool
-    against: str
+    against: str | None
     levers: bool
     cores: int
     page: Path | None
@@ -106,10 +109,10 @@ class Given(argparse.Namespace):
 
 def _given(words: Sequence[str] | None) -> Given:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.control", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--only", default="", help="names of cases, with commas; NAME* for all that begin so")
-    parser.add_argument("--seeds", type=int, default=0, help=f"how many seeds are scored (default {SEEDS})")
+    parser.add_argument("--only", default=None, help="names of cases, with commas; NAME* for all that begin so")
+    parser.add_argument("--seeds", type=int, default=None, help=f"how many seeds are scored (default {SEEDS})")
     parser.add_argument("--short", action="store_true", help="a tiny scenario, one seed, few contenders: seconds")
-    parser.add_argument("--against", default="", help="contenders beside Governor, with commas (default: all)")
+    parser.add_argument("--against", default=None, help="contenders beside Governor, with commas (default: all)")
     parser.add_argument("--levers", action="store_true", help="every set of Governor's levers, and nothing else")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="processes")
     parser.add_argument("--page", type=Path, default=None, help="where the page goes")
@@ -117,19 +120,27 @@ def _given(words: Sequence[str] | None) -> Given:
     parser.add_argument("--list", dest="cases", action="store_true", help="the cases, and whether they can be run here")
     parser.add_argument("--fresh", action="store_true", help="forget what is known")
     given = parser.parse_args(words, Given())
-    if given.seeds < 0 or given.seeds >= FIRST_TRAINING:
+    if given.seeds is not None and not 0 < given.seeds < FIRST_TRAINING:
         parser.error(f"--seeds: is {given.seeds}; write 1 to {FIRST_TRAINING - 1}")
     if given.cores < 1:
         parser.error(f"--cores: is {given.cores}; write 1 or more")
-    names = [name for name in given.only.split(",") if name]
-    rivals = tuple(name for name in given.against.split(",") if name)
+    names, rivals = _named(given.only), _named(given.against)
     known = (NONE, *(one.name for one in contenders.peers()), STATIC, ORACLE)
+    if given.against is not None and not rivals:
+        parser.error(f"--against: names nobody; write some of {', '.join(known)}")
+    if given.only is not None and not names:
+        parser.error("--only: names no case; write names that --list tells")
     if stranger := next((name for name in rivals if name not in known), None):
         parser.error(f"--against: there is no contender {stranger!r}; write some of {', '.join(known)}")
     try:
         given.wanted = chosen(names) if names else [tiny()] if given.short else cases()
     except ValueError as error:
         parser.error(f"--only: {error}")
+    try:
+        if not given.cases:
+            _writable(given)
+    except InputError as error:
+        parser.error(str(error))
     seeds = given.seeds or (1 if given.short else SEEDS)
     training = 1 if given.short else TRAINING
     if given.levers:
@@ -143,6 +154,23 @@ def _given(words: Sequence[str] | None) -> Given:
         tuple(range(seeds + 1, MORE + 1)),
     )
     return given
+
+
+def _named(words: str | None) -> tuple[str, ...]:
+    return tuple(name for name in (words or "").split(",") if name)
+
+
+def _writable(given: Given) -> None:
+    """Hours later nobody is there to name another place. Raises InputError."""
+    to_folder(given.cache, "--cache")
+    if given.page is None:
+        return
+    to_file(given.page, "--page")
+    plots = _plots(given.page)
+    if plots == given.page:
+        raise InputError(f"--page {given.page}: its plots go into a folder of that name; name a file such as page.md")
+    if plots.exists():
+        to_folder(plots, f"--page {given.page}: its plots go into")
 
 
 def _sets(case: Case) -> tuple[tuple[str, ...], ...]:
@@ -183,9 +211,14 @@ def _say(console: Console, one: Result, estimated: float) -> None:
         )
 
 
+def _plots(page: Path) -> Path:
+    """The folder of a page's plots."""
+    return page.with_suffix("")
+
+
 def _write(bench: Bench, page: Path) -> None:
     """The page and its plots, in a folder of its name beside it."""
-    folder = page.with_suffix("")
+    folder = _plots(page)
     plots = {}
     page.parent.mkdir(parents=True, exist_ok=True)
     for one in bench.results:

@@ -1,7 +1,8 @@
 """All tasks of a bench on the cores there are, each when what it needs is known.
 
-With one core everything happens in this process. With more, workers are started anew. Ctrl-C ends all within a tick of
-the twin; what was finished stays in the cache. A case whose run fails is told with its reason, and the others go on.
+With one core everything happens in this process. With more, workers are started anew. Ctrl-C and SIGTERM end all within
+a tick of the twin; what was finished stays in the cache. A case whose run fails is told with its reason, and the others
+go on.
 """
 
 import logging
@@ -11,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -37,16 +39,24 @@ class Failed(Exception):
     """A run that could not be made."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """By `signal`, SIGINT or SIGTERM."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.signal = number
+
+
 def run_all(
     cases: Sequence[Case], program: Program, cache: Cache, *, cores: int, told: Told = _silent
 ) -> tuple[dict[str, dict[Task, Outcome | None]], dict[str, str]]:
     """(what came of every task, by case; why a case could not be run, by its name). `told` hears of each task that is
-    done, how many are, and how many are known to be needed so far. Raises KeyboardInterrupt when it was interrupted."""
+    done, how many are, and how many are known to be needed so far. Raises Interrupted."""
     found: dict[str, dict[Task, Outcome | None]] = {case.name: {} for case in cases}
     broken: dict[str, str] = {}
     waiting: dict[Future[Outcome | None], Task] = {}
     asked: set[Task] = set()
-    with noted() as interrupted, _workers(cores, cache.folder) as submit:
+    with noted() as interrupted, _ended(interrupted), _workers(cores, cache.folder) as submit:
 
         def plan(case: Case) -> None:
             for task in state(case, program, found[case.name]).next if case.name not in broken else ():
@@ -68,9 +78,21 @@ def run_all(
                     continue
                 told(task, outcome, len(asked) - len(waiting), len(asked))
                 plan(by_name[task.case])
-        if interrupted():
-            raise KeyboardInterrupt
     return found, broken
+
+
+@contextmanager
+def _ended(interrupted: Callable[[], int]) -> Iterator[None]:
+    """Raises Interrupted at the end when it was. A SIGTERM for all processes of the bench ends its workers too, and
+    theirs may be seen before ours."""
+    try:
+        yield
+    except BrokenProcessPool:
+        threading.Event().wait(0 if interrupted() else _TURN)
+        if not interrupted():
+            raise
+    if number := interrupted():
+        raise Interrupted(number)
 
 
 Submit = Callable[[Task], "Future[Outcome | None]"]

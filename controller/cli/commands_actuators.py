@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from controller.cli.running import CONFIG, load_config
+from controller.cli.running import CONFIG, config_in_force, load_config
 from controller.cli.terminal import FAILED, WRONG_INPUT, out, say, warn
 from controller.cli.times import parse_duration
 from controller.config import GovernorConfig, terms
@@ -106,7 +106,7 @@ def undo(
     """Takes back, by the ledger, what was changed in the last minutes. While a Governor runs the old values are pinned,
     because it would otherwise decide the same again; else they are set at once. A pin that somebody
     set, by hand or in the config, stays."""
-    settings, now = load_config(config), time.time()
+    settings, now = config_in_force(config), time.time()
     patience, hold = parse_duration(wait, "--wait"), parse_duration(lasting, "--for")
     folder = Path(settings.ledger.path)
     damage: list[LedgerError] = []

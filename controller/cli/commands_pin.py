@@ -17,9 +17,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from controller.cli.running import CONFIG, load_config
+from controller.cli.running import CONFIG, config_in_force
 from controller.cli.terminal import out, say, warn
 from controller.cli.times import parse_duration, parse_time
+from controller.cli.yielding import foreign
 from controller.config import GovernorConfig, LeverConfig, terms
 from controller.config.errors import BadValue
 from controller.config.lever_checks import on_quantum
@@ -62,11 +63,13 @@ def pin(
     config: CONFIG = None,
 ) -> None:
     """Holds a value, whatever its policy wants, until the time is over. Hard bounds hold for it too, and the lever's
-    mode says whether it is sent. The running Governor takes it at its next tick; it wins over a pin of the config."""
-    settings, now = load_config(config), time.time()
+    mode says whether it is sent. The running Governor takes it at its next tick; it wins over a pin of the config. What
+    somebody else set is left alone for a while all the same, which is said."""
+    settings, now = config_in_force(config), time.time()
     chosen, lever = _target(settings, target)
     wanted = Pin(_value(chosen, lever, value), _end(lasting, until, now), _reason(reason))
-    newest = _newest(Path(settings.ledger.path)) if chosen.lever in PER_REPLICA else None
+    ledger = Path(settings.ledger.path)
+    newest = _newest(ledger)
     _member(chosen, lever, newest)
     with pins.edit(_file(settings)) as entries:
         others = {t: entry.pin for t, entry in entries.items() if entry.pin.until > now}
@@ -83,12 +86,18 @@ def pin(
     elif lever.mode is Mode.PROTECT:
         warn(f"{chosen}: the lever is in mode protect, so the pin may only tighten or add")
     _tell_cap(chosen, lever, wanted, others, newest)
+    theirs = foreign(settings, ledger, newest, chosen, now)
+    if theirs is not None and theirs.value != wanted.value and lever.mode not in (Mode.OFF, Mode.OBSERVE):
+        end = "while they go on with it" if theirs.until is None else f"until {clock(theirs.until, date=True)} UTC"
+        at = "" if theirs.value is None else f" at {number(theirs.value)}"
+        again = "" if theirs.until is None else ", longer if they write it again"
+        warn(f"{chosen}: {theirs.writer} has set it, and it is left{at} {end}{again}; the pin acts after that")
     say("the running Governor takes it at its next tick")
 
 
 def unpin(target: _Target, config: CONFIG = None) -> None:
     """Ends a pin. The value stays where it is until its policy moves it, within the guards."""
-    settings = load_config(config)
+    settings = config_in_force(config)
     wanted = _parse(target)
     with pins.edit(_file(settings)) as entries:
         gone = entries.pop(wanted, None)
@@ -105,7 +114,7 @@ def pins_(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per pin.")] = False,
 ) -> None:
     """Lists the pins of the file and of the config, with what they are worth now."""
-    settings, now = load_config(config), time.time()
+    settings, now = config_in_force(config), time.time()
     by_hand, fixed = pins.read(_file(settings)), terms.pins(settings)
     newest = _newest(Path(settings.ledger.path)) if by_hand or fixed else None
     rows: list[tuple[Target, Pin, str, str]] = []

@@ -13,7 +13,14 @@ def register(app: typer.Typer) -> None:
 
 def run(
     config: Annotated[
-        Path, typer.Option("--config", "-c", metavar="FILE", help="The config; watched, and reloaded when it changes.")
+        Path,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            envvar="GOVERNOR_CONFIG",
+            help="The config; watched, and reloaded when it changes.",
+        ),
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and decide as always, but write to no target.")

@@ -28,14 +28,20 @@ def to_file_or_folder(path: Path, option: str, *read: Path | None) -> None:
         to_file(path, option, *read)
 
 
+def to_folder(folder: Path, option: str) -> None:
+    """Make the folder, and see that a file can be made in it. Raises InputError that names the `option`."""
+    mend = "name a folder that you may write to"
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{option} {folder}: is not a folder; {mend}")
+    _probe(folder, f"{option} {folder}", mend)
+
+
 def to_new_ledger(path: str, option: str) -> Path:
     """The folder for a ledger of its own. Raises InputError, also where another run has written one."""
     folder, mend = Path(path), "name a folder that you may write to"
     if not path:
         raise InputError(f"{option}: is empty; {mend}")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{option} {path}: is not a folder; {mend}")
-    _probe(folder, f"{option} {path}", mend)
+    to_folder(folder, option)
     if ledger_files(folder):
         raise InputError(f"{option} {path}: holds a ledger already, and two runs would be mixed; name another folder")
     return folder

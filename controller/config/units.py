@@ -131,11 +131,10 @@ def size(value: object) -> int:
 
 
 def format_size(count: int) -> str:
-    """Bytes in the largest unit that divides them: 268435456 -> "256MiB"."""
-    for unit in ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB", "kB"):
-        if count and count % _BYTES[unit] == 0:
-            return f"{count // _BYTES[unit]}{unit}"
-    return f"{count}B"
+    """Bytes in the largest unit that divides them: 268435456 -> "256MiB", 2000000000 -> "2GB"."""
+    units = ("TiB", "TB", "GiB", "GB", "MiB", "MB", "KiB", "kB")
+    unit = next((unit for unit in units if count and count % _BYTES[unit] == 0), "B")
+    return f"{count // _BYTES.get(unit, 1)}{unit}"
 
 
 def format_rate(value: Rate) -> str:

@@ -1,8 +1,9 @@
 """The daemon: calls `tick` at every slot, reloads the config, ends cleanly. The only place that knows APScheduler.
 
 A slot that cannot be served is counted and never caught up: a controller that replays the past acts on it twice. The
-scheduler works on wall time; should the clock step back, no slot is due until it has caught up, `/healthz` (monotonic)
-turns red after three intervals, and the process is restarted.
+scheduler works on wall time, and would wait for a clock that was set back until it has caught up: so the thread that
+waits for signals looks now and then whether a job is due later than it can be. Ticks then go on with the slots of the
+new clock, but for a step within one interval, which is waited for.
 
 Threads: the main one schedules; one worker ticks; one does housekeeping, so that a slow tick delays no look at the
 config; one waits for signals; HTTP has its own. A reload and a tick exclude each other by one lock, so that loops are
@@ -45,7 +46,8 @@ from controller.run.status import Board
 C = TypeVar("C")
 L = TypeVar("L", bound=Loop)
 
-_POLL = 2.0  # seconds between two looks at the config file
+_POLL = 2.0  # seconds between two looks at the config file, and at the clock
+_SLACK = 1.0  # seconds that a job may be due beyond its period, for clocks that are slewed
 _GRACE = 20.0  # seconds for a running tick to end: Kubernetes kills 30 seconds after it asked
 _CLOSING = 3.0  # seconds for connections and files to be closed
 _PASSING = (ListenError, LedgerError, OSError)  # reasons for which a config may be usable later as it is
@@ -126,7 +128,7 @@ class Daemon(Generic[C, L]):
                 previous[number] = signal.signal(number, self._on_signal)
         now = datetime.now(UTC)
         self._scheduler.add_job(self._tick, SlotTrigger(self._slots), id="tick", next_run_time=now)
-        self._scheduler.add_job(self._look, IntervalTrigger(seconds=self._poll), id="look", executor="housekeeping")
+        self._scheduler.add_job(self._look, self._looks(), id="look", executor="housekeeping")
         self._scheduler.add_listener(self._on_skipped, EVENT_JOB_MAX_INSTANCES)
         # Signals wait in the queue until there is a running scheduler to stop.
         self._scheduler.add_listener(self._on_started, EVENT_SCHEDULER_STARTED)
@@ -155,9 +157,14 @@ class Daemon(Generic[C, L]):
                 return
             at = self._slots.at(time.time())
             self._missed(self._counter.ran(at), at)
-            if at <= self._newest:
+            back = self._newest - time.time()
+            if back > self._slots.interval:
+                self._log.warning("clock_stepped_back", by=round(back, 3), mend="ticks go on by the new clock")
+                self._counter = Missed(self._slots)
+                self._counter.ran(at)
+            elif at <= self._newest:
                 # A longer interval begins with an older slot, which is no news; a clock that stepped back is.
-                if time.time() < self._newest:
+                if back > 0:
                     self._narrator.edges.failing("clock", "clock_stepped_back", at=at, newest=self._newest)
                 return
             self._newest = at
@@ -173,6 +180,20 @@ class Daemon(Generic[C, L]):
             self._board.ticked(result, monotonic=time.monotonic())
             self._narrator.edges.fine("tick", "tick_recovered", at=at)
             self._narrator.ticked(result)
+
+    def _looks(self) -> IntervalTrigger:
+        return IntervalTrigger(seconds=self._poll)
+
+    def _mind_clock(self) -> None:
+        """Jobs that wait for a moment of the clock before it was set back get the next one of the new clock."""
+        now = time.time()
+        for name, period, trigger in (
+            ("tick", self._slots.interval, SlotTrigger(self._slots)), ("look", self._poll, self._looks()),
+        ):  # fmt: skip
+            job = self._scheduler.get_job(name)
+            due = job.next_run_time if job is not None else None
+            if due is not None and due.timestamp() - now > period + _SLACK:
+                self._scheduler.reschedule_job(name, trigger=trigger)
 
     def _on_skipped(self, event: JobSubmissionEvent) -> None:
         """The previous tick (or reload) still runs. Told here, not by the next tick, which may never come."""
@@ -265,7 +286,7 @@ class Daemon(Generic[C, L]):
     def _attend(self) -> None:
         """Acts on signals outside the handler: shutting the scheduler down inside it could wait for a lock that the
         interrupted main thread holds. A reload is left to housekeeping, so that it cannot keep us from stopping."""
-        while (number := self._calmed(self._signals.get())) == signal.SIGHUP:
+        while (number := self._calmed(self._signal())) == signal.SIGHUP:
             self._hangup.set()
             self._log.info("reload_asked")
             self._scheduler.modify_job("look", next_run_time=datetime.now(UTC))
@@ -282,6 +303,14 @@ class Daemon(Generic[C, L]):
         else:
             self._log.error("tick_abandoned", mend="what it left open is verified by the next process")
         self._ended.set()
+
+    def _signal(self) -> int:
+        """The next signal; meanwhile the clock is looked at."""
+        while True:
+            try:
+                return self._signals.get(timeout=self._poll)
+            except queue.Empty:
+                self._mind_clock()
 
     def _calmed(self, number: int) -> int:
         """A storm of SIGHUP counts as one; it is over after a moment without, or after a whole poll of them."""

@@ -129,6 +129,11 @@ class Hands:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
+    def forgive(self) -> None:
+        """Nobody is held back any more for what it refused or failed at."""
+        self._refused.clear()
+        self._failing.clear()
+
     def verify(self, at: float) -> None:
         """Ask what became of open writes. What stays silent stays unknown, and so blocked."""
         groups = self._by_actuator(list(self.unverified))

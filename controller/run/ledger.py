@@ -15,6 +15,7 @@ world is a recording there is nothing to verify, and records are packed in passi
 is what a crash leaves, and no damage; one that ends in the middle of a record has lost some, and whoever reads is told.
 """
 
+import errno
 import gzip
 import json
 import os
@@ -74,7 +75,7 @@ class FileLedger:
         self.directory, self.max_size, self.rotate_size = directory, max_size, rotate_size
         self._open: type[Packed] = PackedBehind if behind else Packed
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_folder(directory)
             probe = directory / ".writable"
             probe.touch()
             probe.unlink()
@@ -84,9 +85,8 @@ class FileLedger:
                 f"ledger {directory}: {taken} writes there; stop it, or give each Governor a ledger.path of its own"
             ) from taken
         except OSError as error:
-            raise LedgerError(
-                f"ledger {directory}: {error.strerror or error}; make the directory writable, or set ledger.path"
-            ) from error
+            mend = mend_of(error, "make the directory writable")
+            raise LedgerError(f"ledger {directory}: {error.strerror or error}; {mend}, or set ledger.path") from error
         self._file: Packed | None = None
         self._last: dict[str, Any] = {}
         self._since_key = 0
@@ -108,7 +108,9 @@ class FileLedger:
 
     def plan(self, record: Mapping[str, Any]) -> None:
         """Write the plan of a tick before it is applied. `record` has at, snapshot, plan, config_hash, version, mode,
-        perhaps memo and states, and on a full record config. Raises LedgerFull when the disk is full or gone."""
+        perhaps memo and states, and on a full record config. Raises LedgerFull when the disk is full or gone, or when
+        what was written before is no longer at its place; the next record then begins anew."""
+        self._still_there()
         at = record["at"]
         body = {
             "snapshot": record["snapshot"],
@@ -140,11 +142,17 @@ class FileLedger:
 
     def remember(self, at: float, states: Mapping[str, Any]) -> None:
         """Write the states of the laws after the last tick, which was at `at`. Raises LedgerFull."""
+        self._still_there()
         try:
             self._write({"states": states, "at": at})
         except OSError as error:
             self._abandon()
             raise LedgerFull(f"ledger {self.directory}: {error.strerror or error}") from error
+
+    def turn(self) -> None:
+        """The next record begins a file."""
+        with suppress(OSError):  # what it still had to write is lost, and the next write will tell
+            self._finish()
 
     def close(self) -> None:
         """Raises LedgerError when records that were still to be written cannot be."""
@@ -176,10 +184,32 @@ class FileLedger:
     def _size(self) -> int:
         return self._file.size if self._file is not None else 0
 
+    def _still_there(self) -> None:
+        """A folder that is removed or moved away takes the open file along: all that is written goes with it, and no
+        write fails. Raises LedgerFull."""
+        if self._file is None or self._file.in_place():
+            return
+        name = self._file.path.name
+        self._file.abandon()
+        self._bytes_before += self._file.size
+        self._file = None
+        raise LedgerFull(
+            f"ledger {self.directory}: {name} was removed or moved away while it was written, with all that was in "
+            "it; a new file is begun as soon as that can be"
+        )
+
     def _rotate(self, at: float, head: Mapping[str, Any]) -> None:
         self._finish()
+        make_folder(self.directory)
+        if self._lock is not None:
+            try:
+                self._lock = lock.renew(self._lock, self.directory)
+            except lock.Taken as taken:
+                raise LedgerFull(f"ledger {self.directory}: {taken} writes there now") from taken
         self._make_room()
-        path = self.directory / f"{int(at):011d}-{os.getpid()}{SUFFIX}"
+        # The files are read in the order of their names, also where the clock was set back.
+        begun = max([int(at), *(_begun(file) + 1 for file in ledger_files(self.directory)[-1:] if _begun(file) > at)])
+        path = self.directory / f"{begun:011d}-{os.getpid()}{SUFFIX}"
         while path.exists():
             path = path.with_name(path.name.replace(SUFFIX, f"x{SUFFIX}"))
         self._file = self._open(path)
@@ -227,8 +257,34 @@ class MemoryLedger:
     def remember(self, at: float, states: Mapping[str, Any]) -> None:
         """Nothing to remember."""
 
+    def turn(self) -> None:
+        """There are no files."""
+
     def close(self) -> None:
         """Nothing to close."""
+
+
+def make_folder(directory: Path) -> None:
+    """Make it where it is not there. Raises OSError, also where something else is in its way."""
+    if directory.exists() and not directory.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
+    directory.mkdir(parents=True, exist_ok=True)
+
+
+def _begun(file: Path) -> int:
+    """When a file was begun, by its name (unix seconds); 0 for a name that is none of ours."""
+    number = file.name.partition("-")[0]
+    return int(number) if number.isascii() and number.isdecimal() else 0
+
+
+def mend_of(error: OSError, otherwise: str) -> str:
+    """What to do about a folder or file that cannot be made or written."""
+    match error.errno:
+        case errno.ENOTDIR | errno.EEXIST:
+            return "move away the file that stands where a folder must be"
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            return "make room"
+    return otherwise
 
 
 def ledger_files(path: Path) -> list[Path]:
@@ -265,6 +321,13 @@ def kinds(file: Path) -> Iterator[tuple[str, str]]:
             if not line.startswith('{"') or not quote:
                 raise _damaged(file, number + 1, ValueError("no kind"))
             yield kind, line
+
+
+def head_of(file: Path) -> Mapping[str, Any]:
+    """What a file begins with: mode, version, config_hash and config of all that follows. Raises LedgerError."""
+    for _, line in kinds(file):
+        return _head(file, line)
+    raise LedgerError(f"{file}: holds not one whole record; read the other files")
 
 
 def records_after(file: Path, line: int) -> Iterator[Record]:

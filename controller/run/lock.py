@@ -40,6 +40,31 @@ def release(where: Path) -> None:
             os.close(handle)
 
 
+def renew(where: Path, directory: Path) -> Path:
+    """Hold the lock of a directory that may be another one than `where` was when it was acquired: it was moved away, or
+    removed and made again, with the file that is locked. What to give to `release` now. Raises Taken or OSError."""
+    there = directory.resolve()
+    if there != where:
+        acquire(there)
+        release(where)
+        return there
+    with _GUARD:
+        handle, users = _HELD[where]
+        if not _is_at(handle, where / FILE):
+            _HELD[where] = (_lock(where), users)
+            os.close(handle)
+    return where
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(handle)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
+
 def _lock(where: Path) -> int:
     handle = os.open(where / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

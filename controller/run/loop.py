@@ -5,6 +5,7 @@ source and the actuators it was assembled with. A failing source becomes missing
 outcome; neither ends the tick.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from controller.core.decide import DecideState, decide
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.members import seen
 from controller.core.meter import Meter
-from controller.core.model import Applied, Decision, Lever, Outcome, Plan, Snapshot, Target, TargetState, Tick
+from controller.core.model import Applied, Decision, Lever, Outcome, Pin, Plan, Snapshot, Target, TargetState, Tick
 from controller.core.observation import Observation
 from controller.core.ports import Actuator, Estimate, LedgerFull, Policy, Source
 from controller.core.rules import PER_REPLICA, FleetRules
@@ -28,8 +29,10 @@ from controller.run.hands import Hands
 from controller.run.logs import Edges
 from controller.run.originals import Originals
 from controller.run.pins import Pins
+from controller.run.rewind import earlier
 from controller.run.sameplace import place_of, same_place
 from controller.run.samepool import same_pool
+from controller.run.states import encode_states, restore
 
 log = structlog.get_logger("governor.loop")
 
@@ -47,6 +50,8 @@ class KeyedLedger(Protocol):
     def outcomes(self, at: float, applied: Sequence[Applied]) -> None: ...
 
     def remember(self, at: float, states: Mapping[str, Any]) -> None: ...
+
+    def turn(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -95,6 +100,7 @@ class ControlLoop:
         self.parts = parts
         self.number = 0
         self.last_at: float | None = None
+        self._latest = -math.inf  # the newest tick that anything is remembered of, also one of another process
         self._ticking = False
         self.state = DecideState()
         self.learned: dict[str, EstimatorState] = {}
@@ -112,6 +118,9 @@ class ControlLoop:
     def tick(self, at: float) -> TickResult:
         """Observe the slot `at` (unix seconds), decide, act and record."""
         self._ticking = True
+        if at < self._latest:
+            self._set_back(self._latest - at)
+        self._latest = at
         timer, parts = self.parts.timer, self.parts
         t0 = timer()
         observation = self._observe(at)
@@ -121,7 +130,7 @@ class ControlLoop:
         self._tell(failed, "measured", at)
         t2 = timer()
         self._members = seen(parts.rules, pools, self._members)
-        self.hands.pins = parts.pins.at(at)
+        self.hands.pins = self._pins(at)
         targets = self.hands.read([*self._fixed, *self._members], at, self._cold_starts())
         since = at - self.last_at if self.last_at is not None else None
         snapshot = Snapshot(Tick(self.number, at, since), pools, targets, observation.error)
@@ -160,6 +169,22 @@ class ControlLoop:
         self.number, self.last_at = self.number + 1, at
         return tuple(applied.get(d.target) or _unsent(d, states.get(d.target)) for d in decisions)
 
+    def _set_back(self, by: float) -> None:
+        """The clock shows so many seconds less than at the newest tick, of this process or of the one before. As after
+        a restart windows begin anew, and what laws and guards remember goes on, as long ago as it was."""
+        parts = self.parts
+        log.warning("clock_set_back", by=round(by, 3), mend="windows begin anew, and ticks go on by the new clock")
+        parts.ledger.turn()
+        parts.meter.pools = Meter([pool.spec for pool in parts.meter.pools.values()]).pools
+        self.hands.forgive()
+        states = earlier(encode_states(self.state, self.learned), by, self._latest)
+        try:
+            self.state, self.learned = restore(states, parts.policies)
+        except Exception as error:  # noqa: BLE001 - a plug-in's memory must not end the loop
+            log.warning("memory_lost", error=f"{type(error).__name__}: {error}")
+            self.state, self.learned = DecideState(), {}
+        self.last_at = None
+
     def _remember(self) -> None:
         """Leave the memory of the laws to the next process; not in the middle of a tick that was given up, whose
         record the next one reads."""
@@ -196,7 +221,7 @@ class ControlLoop:
         pools = {pool for pool in parts.meter.pools if same_pool(pool, old.config, parts.config)}
         for pool in pools & old.meter.pools.keys():
             parts.meter.pools[pool].adopt(old.meter.pools[pool])
-        self.number, self.last_at = previous.number, previous.last_at
+        self.number, self.last_at, self._latest = previous.number, previous.last_at, previous._latest  # noqa: SLF001
         self.learned = {p: s for p, s in previous.learned.items() if p in parts.estimators and p in pools}
         self._horizons = {p: h for p, h in previous._horizons.items() if p in pools}  # noqa: SLF001
         self.knows(previous._members)  # noqa: SLF001
@@ -219,6 +244,10 @@ class ControlLoop:
         """The settings that say where the values of this lever go, None where its actuator does not tell."""
         actuator = self.parts.actuators.get(f"{pool}/{lever}")
         return getattr(bare(actuator), "place", None) if actuator is not None else None
+
+    def remembers(self, at: float) -> None:
+        """What was taken over is of a tick at `at` (unix seconds)."""
+        self._latest = at
 
     def knows(self, members: Iterable[Target]) -> None:
         """Replicas that were seen before this loop began. While nothing is read they are still there, and what was
@@ -243,6 +272,19 @@ class ControlLoop:
             return Observation(at, None, error=raised(error))
         self._edges.fine("source", "source_answers_again", at=at)
         return seen
+
+    def _pins(self, at: float) -> Mapping[Target, Pin]:
+        """Those in force. That the file went with pins in it may be meant, or the folder went by mistake."""
+        pins = self.parts.pins
+        found, path = pins.at(at), str(pins.path)
+        if pins.gone:
+            lost = ", ".join(map(str, pins.gone))
+            self._edges.failing(
+                "pins", "pins_removed", at=at, path=path, ended=lost, mend="pin anew what is to be held"
+            )
+        else:
+            self._edges.fine("pins", "pins_there_again", at=at, path=path)
+        return found
 
     def _keep_originals(self, plan: Plan, at: float) -> None:
         originals = self.parts.originals
@@ -335,17 +377,3 @@ def _unsent(decision: Decision, state: TargetState | None) -> Applied:
         return Applied(decision.target, Outcome.DONE, "it is there already")
     why = state.error if state is not None else "no actuator moves it"
     return Applied(decision.target, Outcome.FAILED, why)
-
-
-def encode_states(decided: DecideState, learned: Mapping[str, EstimatorState]) -> dict[str, Any]:
-    """All memory of the pure laws as plain data."""
-    return {
-        "policies": {key: codec.encode(state) for key, state in decided.policies.items() if state is not None},
-        "guards": {str(target): codec.encode(state) for target, state in decided.guards.items()},
-        "fleet": codec.encode(decided.fleet) if decided.fleet is not None else None,
-        "releases": codec.encode(decided.releases) if decided.releases is not None else None,
-        "hindsight": {pool: codec.encode(seen) for pool, seen in decided.hindsight.items()},
-        "drains": {pool: codec.encode(held) for pool, held in decided.drains.items()},
-        "own": {pool: codec.encode(one) for pool, one in decided.own.items()},
-        "learned": {pool: codec.encode(state) for pool, state in learned.items()},
-    }

@@ -86,8 +86,8 @@ class Originals:
             if d.send and d.current is not None and d.target not in self._known and d.final != d.current
         }
         self._seen.update((d.target, at) for d in decisions if d.target.lever in PER_REPLICA)
-        if not (found or self.problem):
-            return
+        if not (found or self.problem or (self._known and not self._path.exists())):
+            return  # one that somebody removed is written again: what would be found now is Governor's own
         self._forget(at)
         self._known.update(found)
         try:

@@ -28,8 +28,20 @@ class Packed:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.file = path.open("wb")
+        made = os.fstat(self.file.fileno())
+        self._made = made.st_dev, made.st_ino
         self.size = 0  # bytes on disk
         self._packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, 31)
+
+    def in_place(self) -> bool:
+        """Whether the file is still where it was begun. Where nobody can tell it counts as there."""
+        try:
+            there = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        return (there.st_dev, there.st_ino) == self._made
 
     def write(self, lines: Iterable[bytes]) -> None:
         """Raises OSError."""

@@ -24,11 +24,13 @@ from controller.core.errors import InputError
 from controller.core.model import Pin, Target
 from controller.core.rest import NO_LIMIT
 from controller.run import codec
+from controller.run.ledger import make_folder, mend_of
 
 NAME, _LOCK = "pins.json", ".pins.lock"
 VERSION = 1
 _LARGEST = 1 << 20  # bytes; thousands of pins are no file of ours
 Stamp = tuple[int, int, int] | None
+_MEND = "run this where the ledger is, as the user who may write there"
 _NEVER = (0, 0, -1)  # the stamp of no file: what is known was not read from one
 
 
@@ -46,11 +48,13 @@ class PinError(InputError):
 
 class Pins:
     """What a loop knows of pins. `config` those of the config, `path` the file, None where there is none; `before` what
-    the loop before a reload knew. `problem` says what is wrong with the file, "" when nothing is."""
+    the loop before a reload knew. `problem` says what is wrong with the file, "" when nothing is; `gone` are the pins
+    that were in force in a file that was removed since, for as long as there is none."""
 
     def __init__(self, config: Mapping[Target, Pin], path: Path | None = None, before: "Pins | None" = None) -> None:
         self._config, self.path = config, path
         self.problem = ""
+        self.gone: tuple[Target, ...] = ()
         self._stamp: Stamp = None
         self._file: Mapping[Target, Entry] = {}
         if before is not None and before.path == path:
@@ -59,7 +63,7 @@ class Pins:
     def at(self, now: float) -> dict[Target, Pin]:
         """The pins in force at `now` (unix seconds), looked up anew where the file has changed."""
         if self.path is not None:
-            self._look(self.path)
+            self._look(self.path, now)
         pins = {**self._config, **{target: entry.pin for target, entry in self._file.items() if entry.pin.until > now}}
         return {target: pin for target, pin in pins.items() if pin.until > now}
 
@@ -72,12 +76,14 @@ class Pins:
         """What the process before this one read of the file, in force until it is read again."""
         self._file, self._stamp = {target: Entry(pin, 0.0) for target, pin in pins.items()}, _NEVER
 
-    def _look(self, path: Path) -> None:
+    def _look(self, path: Path, now: float) -> None:
         try:
             stamp = _stamp(path)
             if stamp == self._stamp and not self.problem:
                 return
-            self._file = read(path) if stamp is not None else {}
+            found = read(path) if stamp is not None else {}
+            lost = [target for target, entry in self._file.items() if entry.pin.until > now] if stamp is None else []
+            self._file, self.gone = found, tuple(sorted(lost))
             self._stamp, self.problem = stamp, ""
         except PinError as error:
             self.problem = f"{error}; until then the last pins that could be read stay in force"
@@ -130,7 +136,7 @@ def edit(path: Path) -> Iterator[dict[Target, Entry]]:
     """The pins of a file, to be changed and written back when the block ends well; one editor at a time. Raises
     PinError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with (path.parent / _LOCK).open("a") as lock:
             with suppress(OSError):  # a file system without locks: the replacement is whole all the same
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -138,9 +144,7 @@ def edit(path: Path) -> Iterator[dict[Target, Entry]]:
             yield entries
             _write(path, entries)
     except OSError as error:
-        raise PinError(
-            f"{path}: {error.strerror or error}; run this where the ledger is, as the user who may write there"
-        ) from error
+        raise PinError(f"{path}: {error.strerror or error}; {mend_of(error, _MEND)}") from error
 
 
 def _write(path: Path, entries: Mapping[Target, Entry]) -> None:

@@ -15,7 +15,7 @@ from controller.core.decide import DecideState
 from controller.core.model import Plan
 from controller.run.laws import Known, Laws, recorded
 from controller.run.ledger import LedgerError, Record, read_ledger
-from controller.run.resume import restore
+from controller.run.states import restore
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,7 @@ import structlog
 
 from controller.config import ConfigError
 from controller.core.decide import DecideState
-from controller.core.drain import Drain
-from controller.core.fleet import FleetHold
-from controller.core.guard_state import GuardState
-from controller.core.hindsight import Hindsight
-from controller.core.learned import EstimatorState
 from controller.core.model import Decision, Outcome, Pin, Target
-from controller.core.own import Own
-from controller.core.ports import Policy
 from controller.core.why import Why
 from controller.run import codec
 from controller.run.carry import carried
@@ -36,6 +29,7 @@ from controller.run.laws import Known, Laws, recorded
 from controller.run.ledger import LedgerError, kinds, ledger_files, records_after
 from controller.run.loop import ControlLoop
 from controller.run.samepool import same_pool
+from controller.run.states import restore
 
 _REAL = frozenset({"live", "by_hand"})  # modes whose writes reach targets
 
@@ -55,6 +49,7 @@ class _Found:
     open: dict[str, Plain] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
     ticks: int = 0
+    newest: float = 0.0  # when the last of them was, unix seconds
     ticks_since: int = 0  # those after the newest states
     _lines: int = 0
     _told: bool = False  # whether the tick has a memo
@@ -76,6 +71,7 @@ class _Found:
                 self._settle(one["target"], one["outcome"])
         else:  # a tick without a memo had nothing to send, and nothing open any more
             self.open = self.open if self._told else {}
+            self.newest = float(text[text.rindex('"at":') + 5 :].rstrip("}\n"))
             self.ticks, self.ticks_since, self._told = self.ticks + 1, self.ticks_since + 1, False
 
     def _settle(self, target: str, outcome: str) -> None:
@@ -107,6 +103,7 @@ def _take(loop: ControlLoop, found: _Found, head: Plain) -> None:
     levers = {(pool.pool, lever.lever) for pool in loop.parts.rules.pools for lever in pool.levers}
     targets = {name: target for name in (*found.values, *found.open) if (target := _target(name)) is not None}
     known = {name: target for name, target in targets.items() if (target.pool, target.lever) in levers}
+    loop.remembers(found.newest)
     if found.states:
         _take_memory(loop, found, head)
     loop.knows(known[name] for name in found.values if name in known)
@@ -136,24 +133,6 @@ def _decision(plain: Plain) -> Decision:
     except codec.FOREIGN:
         target = codec.target_of(plain["target"])
         return Decision(target, plain["current"], plain["final"], Why.OUTCOME_UNKNOWN, send=True)
-
-
-def restore(
-    states: Mapping[str, Any], laws: Mapping[str, Policy[Any]]
-) -> tuple[DecideState, dict[str, EstimatorState]]:
-    """The states of a full record, for the laws at hand; a law without a recorded state starts anew. Raises one of
-    ``codec.FOREIGN`` for states of another version."""
-    policies = {
-        key: codec.decode(type(laws[key].initial()), data) for key, data in states["policies"].items() if key in laws
-    }
-    guards = {codec.target_of(text): codec.decode(GuardState, data) for text, data in states["guards"].items()}
-    learned = {pool: codec.decode(EstimatorState, data) for pool, data in states["learned"].items()}
-    fleet = codec.decode(FleetHold, states["fleet"]) if states["fleet"] is not None else None
-    seen = {pool: codec.decode(Hindsight, data) for pool, data in states.get("hindsight", {}).items()}
-    releases = codec.decode(FleetHold, states["releases"]) if states.get("releases") is not None else None
-    drains = {pool: codec.decode(Drain, data) for pool, data in states.get("drains", {}).items()}
-    own = {pool: codec.decode(Own, data) for pool, data in states.get("own", {}).items()}
-    return DecideState(policies, guards, fleet, seen, releases, drains, own), learned
 
 
 def _take_memory(loop: ControlLoop, found: _Found, head: Plain) -> None:

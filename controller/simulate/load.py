@@ -116,7 +116,7 @@ def _peers(scenario: Scenario) -> tuple[dict[str, Plugin], list[Mistake]]:
     mistakes: list[Mistake] = []
     for name, given in scenario.against.peers.items():
         place: Path = ("against", "peers", name)
-        if name in RESERVED:
+        if name.casefold() in RESERVED:
             mistakes.append((place, "is a name of this command's own", "call the peer something else"))
             continue
         try:
@@ -133,4 +133,10 @@ def _peers(scenario: Scenario) -> tuple[dict[str, Plugin], list[Mistake]]:
     return peers, mistakes
 
 
-RESERVED = frozenset({"governor", "none", "static", "oracle"})
+# Those of the contenders that are built in, and what they are called on a scoreboard.
+RESERVED = frozenset(
+    {
+        *("governor", "none", "static", "oracle", "recorded"),
+        *("no controller", "cheapest static", "recorded replicas"),
+    }
+)

@@ -81,10 +81,10 @@ class PrometheusSource:
             doubts, warnings = self._sight(moment, until)
             gathered = self._ask(moment, until, self._asked)
         except PrometheusError as error:
-            return Observation(at, since, error=str(error))
+            return Observation(at, since, error=self._told(str(error), until, deadline))
         gathered.warnings |= warnings
         if gathered.failures and not gathered.answered:
-            return Observation(at, since, error=next(iter(gathered.failures.values())))
+            return Observation(at, since, error=self._told(next(iter(gathered.failures.values())), until, deadline))
         self._since, self._asked = at, moment
         seats = self._targets.by_pool()
         for name, got in gathered.got.items():
@@ -100,6 +100,11 @@ class PrometheusSource:
 
     def close(self) -> None:
         self._transport.close()
+
+    def _told(self, failure: str, until: float, deadline: float) -> str:
+        """Of a silence each question tells what time was left for it; what matters is how long all was silent."""
+        late = time.monotonic() >= until
+        return f"{self._transport.url}: did not answer within {deadline:g} s" if late else failure
 
     def _moment(self, at: float) -> tuple[float, float]:
         """When to evaluate the slot `at`, on the backend's clock, and how much later the slot is.

@@ -108,6 +108,11 @@ class Transport:
         return RangeAnswer(series, self._session.seen.warnings)
 
     @property
+    def url(self) -> str:
+        """Where it asks, without credentials."""
+        return self._url
+
+    @property
     def skew(self) -> float:
         """Seconds that the backend's clock is ahead of ours; 0 while that is within what its header can tell."""
         return self._session.skew

@@ -1,8 +1,11 @@
 """The control bench: it runs, it goes on where it was, it tunes by one rule, and its page says what was measured."""
 
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +26,8 @@ from controller.simulate.load import Origin
 from controller.simulate.search import Mark
 from simulator.foresight import Need
 from tests.support.outcomes import outcome
+from tests.support.repository import ROOT
+from tests.support.waiting import until
 
 PROGRAM = Program(seeds=(1, 2), training=(101, 102), wanted=("none", "hpa", "oracle"))
 GRID = (5.0, 10.0, 15.0, 20.0, 25.0)
@@ -56,7 +61,7 @@ def test_an_interrupted_bench_ends_at_once_and_keeps_what_it_has(tmp_path: Path)
         signal.raise_signal(signal.SIGINT)
 
     usual = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(crew.Interrupted):
         run_all([replace(tiny(), scope=OWN)], program, Cache(tmp_path), cores=1, told=told)
     assert signal.getsignal(signal.SIGINT) is usual
     assert 1 <= len(list(tmp_path.glob("tiny/*.json"))) < 4
@@ -82,6 +87,10 @@ def test_a_case_that_breaks_is_told_and_the_others_go_on(tmp_path: Path, monkeyp
         (["--only", "nonsense"], "there is no case 'nonsense'"),
         (["--against", "tiny"], "there is no contender 'tiny'"),
         (["--seeds", "101"], "write 1 to 100"),
+        (["--seeds", "0"], "--seeds: is 0; write 1 to 100"),
+        (["--against", ""], "--against: names nobody; write some of none, hpa"),
+        (["--against", ","], "--against: names nobody"),
+        (["--only", ""], "--only: names no case; write names that --list tells"),
         (["--cores", "0"], "write 1 or more"),
         (["--speed"], "unrecognized arguments"),
     ],
@@ -93,6 +102,46 @@ def test_a_wrong_argument_is_told_before_hours_are_spent(
         main(words)
     assert left.value.code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--page", "{here}"], "--page {here}: is a folder; name a file in it"),
+        (["--page", "{here}/file/page.md"], "--page {here}/file/page.md: cannot be written: File exists; name a"),
+        (["--page", "{here}/page"], "--page {here}/page: its plots go into a folder of that name; name a file such as"),
+        (["--page", "{here}/file.md"], "--page {here}/file.md: its plots go into {here}/file: is not a folder; name a"),
+        (["--cache", "{here}/file"], "--cache {here}/file: is not a folder; name a folder that you may write to"),
+        (
+            ["--cache", "/proc/cache"],
+            "--cache /proc/cache: cannot be written: No such file or directory; name a folder",
+        ),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_before_the_work(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "opened", None)  # whoever runs anything now fails
+    (tmp_path / "file").write_text("")
+    own = [] if words[0] == "--cache" else ["--cache", str(tmp_path / "cache")]
+    with pytest.raises(SystemExit) as left:
+        main(["--short", "--cores", "1", *own, *(word.format(here=tmp_path) for word in words)])
+    assert left.value.code == 2
+    assert said.format(here=tmp_path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("everybody", [False, True])
+def test_who_ends_a_bench_by_sigterm_gets_a_traceback_of_its_workers(tmp_path: Path, everybody: bool) -> None:
+    """A shell's `kill` tells one process, `timeout` and a service manager all of them."""
+    words = ["--short", "--cores", "2", "--cache", str(tmp_path / "cache"), "--page", str(tmp_path / "page.md")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.control", *words], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True,
+    ) as bench:  # fmt: skip
+        until(lambda: any((tmp_path / "cache").glob("tiny/*.json")), 60.0)
+        (os.killpg if everybody else os.kill)(bench.pid, signal.SIGTERM)
+        _, err = bench.communicate(timeout=60)
+    assert (bench.returncode, err) == (143, "interrupted; what was finished is kept\n")
 
 
 @pytest.mark.parametrize("case", [tiny(), *cases()], ids=lambda case: case.name)

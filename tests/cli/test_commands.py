@@ -31,6 +31,13 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def test_where_no_script_is_installed_the_module_is_a_package_that_cannot_be_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "controller.cli", "--version"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, governor("--version").stdout)
+
+
 def refused(done: subprocess.CompletedProcess[str]) -> str:
     """Assert wrong input: exit 2, a message, nothing on standard output."""
     assert done.returncode == 2, done.stderr

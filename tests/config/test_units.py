@@ -82,6 +82,12 @@ def test_a_printed_ratio_reads_back_as_the_same_float(value: float) -> None:
     assert ratio(format_ratio(value)) == value
 
 
+@pytest.mark.parametrize("text", ["2GB", "256MiB", "1000KiB", "1536MiB", "5MB", "999B", "0B", "3TB"])
+def test_a_size_is_echoed_as_nobody_wrote_it(text: str) -> None:
+    """2GB is 1953125KiB."""
+    assert format_size(size(text)) == text
+
+
 @given(st.integers(min_value=0, max_value=LARGEST))
 def test_a_printed_size_reads_back_as_the_same_number(count: int) -> None:
     assert size(format_size(count)) == count

@@ -33,8 +33,7 @@ from controller.core.slo import Objective
 from controller.core.why import Why
 from controller.explain import reason
 from controller.run import codec
-from controller.run.loop import encode_states
-from controller.run.resume import restore
+from controller.run.states import encode_states, restore
 from tests.support.cases import NOW, estimate, healthy
 
 TICK, TIME_OUT, LAG = 15.0, 120.0, 5.0  # seconds; LAG is how old the newest sample is at a tick

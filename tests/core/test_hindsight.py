@@ -26,8 +26,7 @@ from controller.core.rules import FleetRules, LeverRules, Pair, PoolRules, Rate,
 from controller.core.slo import Objective
 from controller.core.tenancy import TenantRules
 from controller.core.why import Why
-from controller.run.loop import encode_states
-from controller.run.resume import restore
+from controller.run.states import encode_states, restore
 from tests.support.cases import NOW, bad, estimate, healthy
 
 TICK, UNIT, RATE = 15.0, 1000.0, 5.0  # s, tokens/s and requests/s of one replica

@@ -11,8 +11,7 @@ from controller.core.ports import Brief, Limits, View
 from controller.core.rules import FleetRules, LeverRules, PoolRules
 from controller.core.slo import Objective
 from controller.core.why import Why
-from controller.run.loop import encode_states
-from controller.run.resume import restore
+from controller.run.states import encode_states, restore
 from tests.support.cases import NOW, estimate, healthy
 
 NO_CAP, UNIT = 1e6, 1000.0

@@ -8,10 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -316,11 +318,55 @@ def test_a_clock_that_steps_back_makes_the_loop_relive_the_past(
     daemon = Daemon(
         path=config, load=lambda: load(config), build=build, describe=ToyConfig.settings, version="0.0", mode="live"
     )
-    for now[0] in (3600.0, 3615.2, 15.0, 3614.0, 3615.3, 3630.1):
+    for now[0] in (3600.0, 3615.2, 3614.0, 3600.5, 3602.0, 3615.3, 3630.1):
         daemon._tick()  # noqa: SLF001 - what the scheduler would call, without its clock
     daemon._face.close()  # noqa: SLF001 - it never ran
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert [line["at"] for line in told if line["event"] == "begin"] == [3600.0, 3615.0, 3630.0]
+
+
+def test_a_clock_that_is_set_back_by_an_hour_stops_the_controller_for_an_hour(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(config, interval=15)
+    now = [7200.0]
+    monkeypatch.setattr("controller.run.daemon.time.time", lambda: now[0])
+    daemon = Daemon(
+        path=config, load=lambda: load(config), build=build, describe=ToyConfig.settings, version="0.0", mode="live"
+    )
+    for now[0] in (7200.0, 7215.2, 3615.3, 3630.1, 3645.1, 3675.0, 7230.0):
+        daemon._tick()  # noqa: SLF001 - what the scheduler would call, without its clock
+    daemon._face.close()  # noqa: SLF001 - it never ran
+    text = capsys.readouterr().out
+    told = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    assert [line["at"] for line in told if line["event"] == "begin"] == [
+        7200.0, 7215.0, 3615.0, 3630.0, 3645.0, 3675.0, 7230.0
+    ]  # fmt: skip
+    assert text.count("clock_stepped_back") == 1
+    assert re.findall(r"ticks_missed +slots=(\d+)", re.sub(r"\x1b\[\d*m", "", text)) == ["1", "236"]
+
+
+def test_the_scheduler_waits_for_a_clock_that_was_set_back(config: Path) -> None:
+    """Its jobs are due by the wall clock, and those of before come in an hour: neither a tick nor a look at the config
+    until then."""
+    write(config, interval=0.05)
+    daemon = Daemon(
+        path=config, load=lambda: load(config), build=build, describe=ToyConfig.settings, version="0.0", mode="live",
+        poll=0.05,
+    )  # fmt: skip
+    scheduler, loop = daemon._scheduler, daemon._loop  # noqa: SLF001 - where a clock that is set back leaves its jobs
+    running = threading.Thread(target=daemon.run)
+    running.start()
+    until(lambda: loop.count > 1)
+    for name in ("look", "tick"):
+        scheduler.modify_job(name, next_run_time=datetime.now(UTC) + timedelta(hours=1))
+    before = loop.count + 1  # one may have begun meanwhile
+    until(lambda: loop.count > before + 1)
+    write(config, name="new", interval=0.05)
+    until(lambda: daemon._loop is not loop)  # noqa: SLF001
+    daemon.stop()
+    running.join(20)
+    assert not running.is_alive()
 
 
 def test_a_terminal_shows_json() -> None:

@@ -23,8 +23,9 @@ from controller.core.rules import RELAX_DOWN
 from controller.core.signals import Signal
 from controller.run import codec
 from controller.run.assembly import RunMode, assemble
-from controller.run.loop import ControlLoop, TickResult, encode_states
+from controller.run.loop import ControlLoop, TickResult
 from controller.run.replay import replay
+from controller.run.states import encode_states
 
 START, STEP, TICKS = 1_790_000_000.0, 15.0, 9
 ODD_FROM, ODD_FOR = 3, 2  # ticks

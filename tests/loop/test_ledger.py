@@ -326,8 +326,12 @@ def test_a_reload_cannot_open_the_ledger_that_it_still_holds(tmp_path: Path) -> 
 def test_a_directory_that_cannot_be_written_names_the_mend(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(LedgerError, match=r"make the directory writable, or set ledger\.path"):
+    with pytest.raises(
+        LedgerError, match=r"move away the file that stands where a folder must be, or set ledger\.path"
+    ):
         ledger(tmp_path / "file" / "ledger")
+    with pytest.raises(LedgerError, match=r"make the directory writable, or set ledger\.path"):
+        ledger(Path("/proc/ledger"))
 
 
 @pytest.mark.parametrize(

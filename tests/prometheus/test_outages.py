@@ -255,6 +255,19 @@ def test_a_backend_that_is_down_is_an_error_and_loses_no_increment(api: Api) -> 
     assert any("offset 30000ms" in query for query in api.asked)
 
 
+@pytest.mark.parametrize("seen_before", [False, True])
+def test_a_backend_that_hangs_is_said_to_have_been_given_no_time(api: Api, seen_before: bool) -> None:
+    """`no time was left to ask` is of the last question, and true of no backend."""
+    api.behave = healthy
+    source = PrometheusSource(PrometheusConfig(url=api.url), [NEEDS], clock=lambda: 5000.0)
+    if seen_before:
+        source.observe(1000.0, 5.0)
+    api.behave = lambda query: None
+    hung = source.observe(1015.0, 0.4)
+    source.close()
+    assert hung.error == f"{api.url}: did not answer within 0.4 s"
+
+
 def test_one_failed_fact_is_caught_up_by_its_next_answer(api: Api) -> None:
     api.behave = healthy
     source = PrometheusSource(PrometheusConfig(url=api.url), [NEEDS], clock=lambda: 5000.0)

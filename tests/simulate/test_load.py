@@ -88,6 +88,8 @@ def test_the_small_scenario_is_good(tmp_path: Path) -> None:
          "'x' is not a number", "without quotes"),
         ("governor.pools.chat.levers", {}, "governor.pools.chat", "has no lever replicas", "add it"),
         ("against.peers.none", HPA, "against.peers.none", "is a name of this command's own", "something else"),
+        ("against.peers.Governor", HPA, "against.peers.Governor", "is a name of this command's own", "something else"),
+        ("against.peers.no controller", HPA, "against.peers.no controller", "is a name of this command's", "something"),
         ("against.peers.hpa.target", 0, "against.peers.hpa.target", "0 is out of bounds", "more than 0"),
         ("against.peers.hpa.kind", "nobody", "against.peers.hpa.kind", "no policy is called 'nobody'", "module:Class"),
         ("against.peers.hpa", {"kind": "tests.support.plugins:Wheel"}, "against.peers.hpa.kind",
