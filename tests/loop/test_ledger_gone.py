@@ -4,10 +4,12 @@ then, and all that is recorded goes with it."""
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from controller.config import loads
 from controller.core.model import Lever, Pin, Target
@@ -55,9 +57,16 @@ def life(folder: Path, previous: ControlLoop | None = None) -> ControlLoop:
     return assemble(config, mode=RunMode.LIVE, source=Nothing(), previous=previous)
 
 
-def told(capsys: pytest.CaptureFixture[str], event: str) -> list[str]:
-    """The lines of the log that tell of it."""
-    return [line for line in capsys.readouterr().out.splitlines() if event in line]
+@pytest.fixture
+def log() -> Iterator[list[EventDict]]:
+    """What is logged, whoever configured where logs go."""
+    with capture_logs() as lines:
+        yield lines
+
+
+def told(log: list[EventDict], event: str) -> list[EventDict]:
+    """The lines that tell of it."""
+    return [line for line in log if line["event"] == event]
 
 
 def removed(folder: Path) -> None:
@@ -81,7 +90,7 @@ def emptied(folder: Path) -> None:
 
 @pytest.mark.parametrize("went", [removed, moved, replaced, emptied])
 def test_records_go_into_a_folder_that_is_no_longer_there(
-    tmp_path: Path, went: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, went: Callable[[Path], None], log: list[EventDict]
 ) -> None:
     folder = tmp_path / "ledger"
     loop = life(tmp_path)
@@ -90,24 +99,20 @@ def test_records_go_into_a_folder_that_is_no_longer_there(
     assert [loop.tick(START + at).ledger_ok for at in (30, 45, 60)] == [False, True, True]
     loop.close()
     assert [record.at - START for record in read_ledger(folder)] == [45, 60]
-    lines = capsys.readouterr().out.splitlines()
-    (gone,) = [line for line in lines if "ledger_full" in line]
-    assert (
-        "was removed or moved away while it was written, with all that was in it; a new file is begun as soon" in gone
-    )
-    assert len([line for line in lines if "ledger_writable_again" in line]) == 1
+    (gone,) = told(log, "ledger_full")
+    words = "was removed or moved away while it was written, with all that was in it; a new file is begun as soon"
+    assert words in str(gone)
+    assert len(told(log, "ledger_writable_again")) == 1
 
 
-def test_a_file_in_the_place_of_the_folder_is_told_once_and_waited_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_in_the_place_of_the_folder_is_told_once_and_waited_for(tmp_path: Path, log: list[EventDict]) -> None:
     folder = tmp_path / "ledger"
     loop = life(tmp_path)
     loop.tick(START)
     moved(folder)
     folder.write_text("not a folder")
     assert not any(loop.tick(START + at).ledger_ok for at in (15, 30, 45))
-    assert len(told(capsys, "ledger_full")) == 1
+    assert len(told(log, "ledger_full")) == 1
     assert folder.read_text() == "not a folder"
     folder.unlink()
     assert loop.tick(START + 60).ledger_ok
@@ -149,7 +154,7 @@ def test_nobody_else_writes_into_the_folder_that_was_made_again(tmp_path: Path) 
     lock.release(lock.acquire(folder))
 
 
-def test_another_governor_was_quicker_in_the_new_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_governor_was_quicker_in_the_new_folder(tmp_path: Path) -> None:
     folder = tmp_path / "ledger"
     loop = life(tmp_path)
     loop.tick(START)
@@ -164,7 +169,7 @@ def test_another_governor_was_quicker_in_the_new_folder(tmp_path: Path, capsys: 
     loop.close()
 
 
-def test_pins_that_went_with_the_folder_end_without_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pins_that_went_with_the_folder_end_without_a_word(tmp_path: Path, log: list[EventDict]) -> None:
     folder = tmp_path / "ledger"
     loop = life(tmp_path)
     with pins.edit(pins.file_of(folder)) as entries:
@@ -173,16 +178,16 @@ def test_pins_that_went_with_the_folder_end_without_a_word(tmp_path: Path, capsy
     removed(folder)
     for at in (15, 30, 45):
         loop.tick(START + at)
-    (line,) = told(capsys, "pins_removed")
-    assert "chat/replicas" in line
+    (line,) = told(log, "pins_removed")
+    assert "chat/replicas" in line["ended"]
     with pins.edit(pins.file_of(folder)) as entries:
         entries[CHAT] = pins.Entry(Pin(5.0, START + 3600, "launch"), START)
     loop.tick(START + 60)
-    assert told(capsys, "pins_there_again")
+    assert told(log, "pins_there_again")
     loop.close()
 
 
-def test_unpinning_the_last_is_no_loss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unpinning_the_last_is_no_loss(tmp_path: Path, log: list[EventDict]) -> None:
     loop = life(tmp_path)
     for at in (0.0, 15.0):
         with pins.edit(pins.file_of(tmp_path / "ledger")) as entries:
@@ -191,7 +196,7 @@ def test_unpinning_the_last_is_no_loss(tmp_path: Path, capsys: pytest.CaptureFix
             else:
                 entries[CHAT] = pins.Entry(Pin(5.0, START + 3600, "launch"), START)
         loop.tick(START + at)
-    assert not told(capsys, "pins_removed")
+    assert not told(log, "pins_removed")
     loop.close()
 
 
