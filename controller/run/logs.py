@@ -38,7 +38,8 @@ def configure(level: int = logging.INFO) -> None:
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
+        # Not cached: a logger that was would go on as it was first configured, also where that was done anew.
+        cache_logger_on_first_use=False,
     )
 
 
