@@ -12,7 +12,8 @@ What rounding to the quantum takes away is carried to the next tick, for each ta
 lever: a measure above its target raises capacity and what is sent elsewhere, and lowers weights, caps and gates. A
 replica's weight follows what that replica does, all else what the pool does. Without a signal of its own it holds the
 first latency objective, but the cap on requests in flight that of ITL or TPOT (``core.operating``): whatever grows with
-the wait before the cap would grow further with every step down. Silence never relaxes; that there is no traffic is
+the wait before the cap would grow further with every step down. Silence never relaxes, nor does a filter that
+is late, while the measure is above its target; that there is no traffic is
 known, and relaxes as such. Tuning (SIMC, dead time theta):
 Ti = 4 * theta, K = 1/(2 * theta) * the time constant.
 """

@@ -9,9 +9,9 @@ from typer.testing import CliRunner, Result
 from actuators.memory import Memory
 from controller.cli.app import app
 from controller.config import GovernorConfig, loads
-from controller.core.observation import Observation
 from controller.run.assembly import RunMode, assemble
 from controller.run.loop import ControlLoop
+from tests.support.nothing import Nothing
 
 START = 1_767_225_600.0  # 2026-01-01
 CONFIG = """
@@ -31,16 +31,6 @@ pools:
         policy: {{kind: capacity}}
         actuator: {{kind: file, path: {folder}/values.json, initial: 2, yield_for: 10m}}
 """
-
-
-class Nothing:
-    """A source that sees nothing."""
-
-    def observe(self, at: float, deadline: float) -> Observation:
-        return Observation(at, None)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from structlog.typing import EventDict
 
 from controller.config import loads
 from controller.core.model import Lever, Pin, Target
-from controller.core.observation import Observation
 from controller.run import lock, originals, pins
 from controller.run.assembly import RunMode, assemble
 from controller.run.ledger import LedgerError, ledger_files, read_ledger
 from controller.run.loop import ControlLoop
 from tests.support.lines import program
+from tests.support.nothing import Nothing
 
 ROOT = Path(__file__).parents[2]
 START = 1_767_225_600.0
@@ -40,16 +40,6 @@ pools:
         policy: {{kind: capacity}}
         actuator: {{kind: file, path: {folder}/values.json, initial: 2}}
 """
-
-
-class Nothing:
-    """A source that sees nothing."""
-
-    def observe(self, at: float, deadline: float) -> Observation:
-        return Observation(at, None)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def life(folder: Path, previous: ControlLoop | None = None) -> ControlLoop:

@@ -10,12 +10,12 @@ import pytest
 
 from controller.config import GovernorConfig, loads
 from controller.core.model import Lever, Pin, Target
-from controller.core.observation import Observation
 from controller.core.why import Why
 from controller.run import pins
 from controller.run.assembly import RunMode, assemble
 from controller.run.ledger import read_ledger
 from controller.run.loop import ControlLoop, TickResult
+from tests.support.nothing import Nothing
 from tests.support.spy_file import SpyFile
 
 START = 1_767_225_600.0
@@ -39,16 +39,6 @@ pools:
         actuator: {{kind: "tests.support.spy_file:SpyFile", path: {folder}/values.json, initial: 2}}
 """
 IN_CONFIG = "pin: {value: 3, until: 2099-01-01T00:00:00Z, reason: from the config}"
-
-
-class Nothing:
-    """A source that sees nothing."""
-
-    def observe(self, at: float, deadline: float) -> Observation:
-        return Observation(at, None)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ import pytest
 
 from controller.config import GovernorConfig, loads
 from controller.core.model import Lever, Outcome, Target
-from controller.core.observation import Observation
 from controller.run.assembly import AssemblyError, RunMode, assemble
 from controller.run.ends import Watched
 from controller.run.loop import ControlLoop
 from controller.run.sameplace import same_place
+from tests.support.nothing import Nothing
 from tests.support.spy_file import SpyFile
 
 START = 1_767_225_600.0
@@ -35,16 +35,6 @@ pools:
         pin: {{value: {pin}, until: 2099-01-01T00:00:00Z, reason: a test wants it so}}
         actuator: {{kind: "tests.support.spy_file:SpyFile", path: {folder}/{file}, initial: 2, timeout: {timeout}s}}
 """
-
-
-class Nothing:
-    """A source that sees nothing."""
-
-    def observe(self, at: float, deadline: float) -> Observation:
-        return Observation(at, None)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 @pytest.fixture(autouse=True)
