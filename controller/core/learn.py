@@ -6,7 +6,8 @@ Pure: the readings of one tick and the memory before it give the memory after it
 import math
 
 from controller.core import forecast as ahead_of
-from controller.core.learned import EstimatorSpec, EstimatorState
+from controller.core import shape as of_requests
+from controller.core.learned import Crowd, EstimatorSpec, EstimatorState, Scale
 from controller.core.model import PoolReadings
 from controller.core.signals import Signal
 from controller.core.step_model import Profile, Shape, step_time
@@ -14,9 +15,12 @@ from controller.core.stragglers import others
 from controller.core.tilt import Tilt
 
 LEARN_TIME = 180.0  # seconds over which kappa and the shape of requests follow what is measured
+STOOD = 60.0  # seconds between the scales that are remembered: until then a jump shows in windows of a minute
 RAMP = 0.35  # kappa is frozen while the batch changes by more than this share per tick
 CROWD = 0.25  # waiting per running request above which a replica counts as full
 CROWD_DELAY = 2.0  # seconds of queue delay below which nobody counts as waiting for a slot
+CROWDED = 10.0  # seconds of that with a batch that does not grow, after which it counts as full
+GROWN = 1.1  # times the batch that have grown
 FORGET_FULL = 240.0  # times as long as it was seen, a learned limit of the batch takes to grow by an e-fold
 FORGOTTEN = 5.0  # e-folds at once: after days of silence there is no limit left to speak of
 
@@ -31,9 +35,10 @@ def learn(
     prompt, output = pool.get(Signal.PROMPT_TOKEN_RATE), pool.get(Signal.GENERATION_TOKEN_RATE)
     if not replicas or not finished.value or not output.value:
         return state._replace(at=now, batch=None, replicas=replicas, forecast=memory, cache_told=told)
-    gain = _gain(state.at, now, state.samples)
+    gain, jumped = _gain(state.at, now, state.samples), state.jumped
     if shape is None:
-        shape = _shape(pool, prompt.value or 0.0, output.value, finished.value, gain, state)
+        seen = of_requests.measured(pool, prompt.value or 0.0, output.value, finished.value)
+        shape, jumped = of_requests.followed(spec.prior, pool, seen, state, gain, now)
     itl = _itl(pool)
     batch = _batch(pool, itl, output.value, replicas)
     # Who is slow by itself says nothing of the others, and the model is of one that is not.
@@ -43,52 +48,47 @@ def learn(
         itl, batch, left_out = rest
     if not batch:
         return state._replace(
-            at=now, shape=shape, batch=None, replicas=replicas, forecast=memory, cache_told=told, stragglers=left_out
+            at=now, shape=shape, jumped=jumped, batch=None, replicas=replicas, forecast=memory, cache_told=told,
+            stragglers=left_out,
         )  # fmt: skip
-    # While replicas come or go the window mixes two fleets, and while the batch ramps two loads.
+    # While replicas come or go the window mixes two fleets, while the batch ramps two loads, and while requests change
+    # the model is asked for others than those that were served.
     steady = (
         state.batch is not None
+        and not of_requests.changing(jumped, now)
         and abs(batch - state.batch) <= RAMP * max(batch, state.batch)
         and state.replicas == replicas
     )
     kappa, samples, tilt = state.kappa, state.samples, state.tilt
+    stood = _stood(state, jumped, now)
+    if jumped == now and stood:
+        _, kappa, tilt = stood[0]  # what was learned since was of requests that nobody knew of
     if itl is not None and steady and state.at is not None and state.batch is not None:
         # The latency is of the whole interval, the batch of its ends.
         kappa, tilt = _kappa(spec, profile, itl, (batch + state.batch) / 2, shape, gain, now - state.at, state)
         samples += 1
     waiting = pool.get(Signal.QUEUE_DEPTH).usable or 0.0
-    crowded, full, full_for = _saturation(pool, replicas, batch, now, state)
+    crowd, full, full_for = _saturation(pool, replicas, batch, now, state)
     return state._replace(
         at=now,
         kappa=kappa,
         samples=samples,
         tilt=tilt,
+        stood=stood,
         batch=batch,
         seen=max(batch, state.seen or 0.0),
         kv_sequences=_kv_sequences(pool, batch, gain, state.kv_sequences),
-        slots=state.slots.take(pool.replicas.values(), waiting) if waiting else state.slots,
+        slots=state.slots.take(pool.replicas.values(), waiting, now) if waiting else state.slots,
         full=full,
         full_for=full_for,
         replicas=replicas,
-        crowded=crowded,
+        crowd=crowd,
         shape=shape,
+        jumped=jumped,
         forecast=memory,
         cache_told=told,
         stragglers=left_out,
     )
-
-
-def _shape(
-    pool: PoolReadings, prompt: float, output: float, finished: float, gain: float, state: EstimatorState
-) -> Shape:
-    """Of the requests, from tokens and requests per second.
-
-    Prompt tokens are counted when a request begins and answer tokens while it runs: over those that finished, both look
-    too long for as long as more begin than end, and a fleet that has just begun would be asked for threefold. All of
-    one window: over the requests of another one, whatever stops or starts looks absurdly long or short."""
-    hit = min(max(pool.get(Signal.PREFIX_HIT_RATE).value or 0.0, 0.0), 1.0)
-    begun = pool.get(Signal.BEGUN_RATE).usable or finished
-    return _blend(state.shape, Shape(prompt / begun, 2 * output / (begun + finished), hit), gain)
 
 
 def _batch(pool: PoolReadings, itl: float | None, tokens: float, replicas: float) -> float | None:
@@ -109,22 +109,27 @@ def _kv_sequences(pool: PoolReadings, batch: float, gain: float, before: float |
 
 def _saturation(
     pool: PoolReadings, replicas: float, batch: float, now: float, state: EstimatorState
-) -> tuple[bool, float | None, float]:
-    """Whether replicas are crowded, the batch at which they are full, and for how long that was seen. A batch that does
-    not grow while many wait for long, twice in a row, is as large as this engine makes it; a short queue is normal
-    between two steps and says nothing. What was seen for a moment is soon forgotten, what was seen for hours is not."""
+) -> tuple[Crowd | None, float | None, float]:  # fmt: skip
+    """Since when replicas are crowded, the batch at which they are full, and for how long that was seen. A batch that
+    does not grow while many wait for long is as large as this engine makes it; a short queue is normal between two
+    steps and says nothing, and a batch that does grow has more coming, from a gateway that begins with little. What was
+    seen for a moment is soon forgotten, what was seen for hours is not."""
     waiting = (pool.get(Signal.QUEUE_DEPTH).value or 0.0) / replicas
     delay = pool.get(Signal.QUEUE_DELAY).usable or 0.0
     gone = now - state.at if state.at is not None else 0.0
     full, full_for = state.full, state.full_for
     if pool.get(Signal.STUCK).value:
-        return False, full, full_for  # an engine that stands still is not full
-    crowded = waiting >= max(1.0, CROWD * batch) and delay >= CROWD_DELAY
-    if crowded and state.crowded:
-        return crowded, max(batch, state.seen or 0.0), full_for + gone  # what it once held, it can hold
+        return None, full, full_for  # an engine that stands still is not full
+    crowd = None
+    if waiting >= max(1.0, CROWD * batch) and delay >= CROWD_DELAY:
+        crowd = state.crowd
+        if crowd is None or batch > GROWN * crowd.batch:
+            crowd = Crowd(now, batch)
+        elif now - crowd.since >= CROWDED:
+            return crowd, max(batch, state.seen or 0.0), full_for + gone  # what it once held, it can hold
     if full is not None and not waiting:
         full = max(full * math.exp(min(gone / (FORGET_FULL * max(full_for, 1.0)), FORGOTTEN)), batch)
-    return crowded, full, full_for
+    return crowd, full, full_for
 
 
 def _kappa(
@@ -139,6 +144,13 @@ def _kappa(
     modelled = step_time(profile, shape, batch)
     grows = min(max(1.0 - profile.a / modelled, 0.0), 1.0)
     return kappa, state.tilt.take(gone, grows, min(max(itl / modelled, lo), hi))
+
+
+def _stood(state: EstimatorState, jumped: float | None, now: float) -> tuple[Scale, ...]:
+    """The scale a minute and two minutes ago; as it was before, while requests change."""
+    if of_requests.changing(jumped, now) or (state.stood and now - state.stood[-1].at < STOOD):
+        return state.stood
+    return *state.stood[-1:], Scale(now, state.kappa, state.tilt)
 
 
 def bent(profile: Profile, state: EstimatorState) -> Profile:
@@ -164,13 +176,3 @@ def _gain(before: float | None, now: float, samples: int) -> float:
     """Weight of a new sample: by the time that passed, and fast while there are few; the prior counts as one."""
     gone = now - before if before is not None else LEARN_TIME
     return max(1 - math.exp(-gone / LEARN_TIME), 1.0 / (samples + 2))
-
-
-def _blend(old: Shape | None, new: Shape, g: float) -> Shape:
-    if old is None:
-        return new
-    return Shape(
-        old.prompt + g * (new.prompt - old.prompt),
-        old.output + g * (new.output - old.output),
-        old.hit_rate + g * (new.hit_rate - old.hit_rate),
-    )

@@ -21,13 +21,13 @@ from controller.core.learned import EstimatorSpec, EstimatorState, OfVersion
 from controller.core.members import together
 from controller.core.model import PoolReadings
 from controller.core.signals import Signal
-from controller.core.slots import ENOUGH, Slots
+from controller.core.slots import ENOUGH
 from controller.core.step_model import Capacity, Shape, capacity, proven, step_time
 
 WATCHED = 120.0  # seconds of samples after which a version counts by its own step time
 KEPT = 4  # versions that are remembered; those that run now and the newest of the others
-_SHARED = ("at", "kappa", "samples", "tilt", "batch", "seen", "kv_sequences", "slots", "full", "full_for", "replicas",
-           "crowded")  # fmt: skip
+_SHARED = ("at", "kappa", "samples", "tilt", "stood", "batch", "seen", "kv_sequences", "slots", "full", "full_for",
+           "replicas", "crowd")  # fmt: skip
 _OWN = (Signal.RUNNING, Signal.KV_USAGE, Signal.STUCK, Signal.GENERATION_TOKEN_RATE)
 
 
@@ -154,7 +154,7 @@ def _main(groups: Mapping[str, Sequence[str]], before: str) -> str:
 def _heir(known: OfVersion) -> OfVersion:
     """What a version begins with after another one: the same values as a prior. What the other one has shown that it
     carries, or how its parts were bent, is no proof for this one."""
-    slots = Slots(known.slots.top, min(known.slots.at, ENOUGH), min(known.slots.below, ENOUGH))
+    slots = known.slots._replace(at=min(known.slots.at, ENOUGH), below=min(known.slots.below, ENOUGH), near=0)
     return OfVersion(kappa=known.kappa, kv_sequences=known.kv_sequences, slots=slots, full=known.full, heir=True)
 
 

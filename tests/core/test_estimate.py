@@ -146,6 +146,18 @@ def test_a_limit_learned_in_a_hiccup_is_forgotten_when_nobody_waits() -> None:
     assert learn(*hiccup, *calm, spec=free)[0].evidence["unit_sequences"] > 20.0
 
 
+def test_a_batch_that_grows_second_by_second_is_not_full() -> None:
+    """A gateway's slow start holds requests back for a minute: taken for full after two looks of a second each, a
+    replica of 64 sequences was planned as one of two."""
+    free = replace(SPEC, profile=None)
+    ramp = [pool(batch=2.0 + i / 2, waiting=20.0 * (2.0 + i / 2), delay=10.0) for i in range(60)]
+    stuck = [pool(batch=4.0, waiting=20.0, delay=10.0)] * 11
+
+    assert all(learn(*ramp[:till], spec=free, every=1.0)[1].full is None for till in range(1, len(ramp)))
+    assert learn(*stuck[:-1], spec=free, every=1.0)[1].full is None
+    assert learn(*stuck, spec=free, every=1.0)[1].full == 4.0
+
+
 def test_what_an_engine_once_held_it_can_hold() -> None:
     seen = [pool(batch=40.0)] * 3
     made, _ = learn(*seen, *[pool(batch=3.0, waiting=20.0, delay=60.0)] * 3, spec=replace(SPEC, profile=None))

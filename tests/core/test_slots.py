@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from controller.core.model import Scope
 from controller.core.reading import Reading, State
 from controller.core.signals import Signal
-from controller.core.slots import ENOUGH, MEMORY, Slots
+from controller.core.slots import ENOUGH, LASTS, MEMORY, Slots
 
+NOW = 1_000_000.0
 Look = tuple[float, float]
 
 
@@ -20,11 +21,16 @@ def scope(running: float, waiting: float) -> Scope:
     )
 
 
-def seen(looks: Sequence[Sequence[Look]], gateway: float = 0.0, slots: Slots | None = None) -> Slots:
-    """After these looks, each at (running, waiting) of every replica; `gateway` requests wait before them."""
+def seen(
+    looks: Sequence[Sequence[Look]], gateway: float = 0.0, slots: Slots | None = None, every: float = 15.0
+) -> Slots:  # fmt: skip
+    """After these looks `every` so many seconds, each at (running, waiting) of every replica; `gateway` requests wait
+    before them."""
     slots = slots or Slots()
-    for look in looks:
-        slots = slots.take([scope(*one) for one in look], sum(waiting for _, waiting in look) + gateway)
+    begin = slots.until + every if slots.until else NOW
+    for i, look in enumerate(looks):
+        waiting = sum(waiting for _, waiting in look) + gateway
+        slots = slots.take([scope(*one) for one in look], waiting, begin + i * every)
     return slots
 
 
@@ -66,7 +72,9 @@ def test_the_usual_height_of_a_batch_is_no_limit() -> None:
 def test_one_larger_batch_refutes_a_limit() -> None:
     slots = seen([[(16, 3)]] * ENOUGH)
     assert slots.limit == 16
-    assert seen([[(24, 3)]], slots=slots) == Slots(24.0, 1, 0)
+    refuted = seen([[(24, 3)]], slots=slots)
+    assert refuted[:4] == (24.0, 1, 0, 0)
+    assert refuted.limit is None
 
 
 def test_a_limit_that_was_lowered_by_a_rollout_is_learned_anew() -> None:
@@ -76,4 +84,18 @@ def test_a_limit_that_was_lowered_by_a_rollout_is_learned_anew() -> None:
 
 def test_replicas_that_tell_nothing_change_nothing() -> None:
     slots = Slots(16.0, 3, 1)
-    assert slots.take([Scope({}), Scope({Signal.RUNNING: Reading(State.OK, 16.0)})], 0.0) == slots
+    assert slots.take([Scope({}), Scope({Signal.RUNNING: Reading(State.OK, 16.0)})], 0.0, 0.0) == slots
+
+
+def test_a_gateway_that_warms_its_fleet_up_is_no_limit() -> None:
+    """A fleet and its gateway began together, scraped every second: all eight replicas ran two requests and others
+    waited, so a replica of 32 was thought to run two. Governor let in no more than that, saw it confirmed, and asked
+    for 32 replicas where 8 were plenty."""
+    begin = [[(2, 0)] * 8] * int(LASTS)
+    assert seen(begin, gateway=9, every=1.0).limit is None
+    assert (
+        seen(begin, gateway=9, every=1.0, slots=seen(begin, gateway=9, every=1.0)).limit == 2.0
+    )  # it stays: it is one
+
+    ramp = [[(2 + second // 2, 0)] * 8 for second in range(60)]
+    assert all(seen(ramp[:till], gateway=9, every=1.0).limit is None for till in range(len(ramp)))
