@@ -11,7 +11,9 @@ from controller.core.learned import Crowd, EstimatorSpec, EstimatorState, Scale
 from controller.core.model import PoolReadings
 from controller.core.signals import Signal
 from controller.core.step_model import Profile, Shape, step_time
-from controller.core.stragglers import others
+from controller.core.stragglers import looks, others
+from controller.core.stretch import ENOUGH as STRETCH
+from controller.core.stretch import Stretch
 from controller.core.tilt import Tilt
 
 LEARN_TIME = 180.0  # seconds over which kappa and the shape of requests follow what is measured
@@ -35,21 +37,26 @@ def learn(
     prompt, output = pool.get(Signal.PROMPT_TOKEN_RATE), pool.get(Signal.GENERATION_TOKEN_RATE)
     if not replicas or not finished.value or not output.value:
         return state._replace(at=now, batch=None, replicas=replicas, forecast=memory, cache_told=told)
-    gain, jumped = _gain(state.at, now, state.samples), state.jumped
+    gone = now - state.at if state.at is not None else None
+    gain, jumped = _gain(gone, state.samples), state.jumped
     if shape is None:
         seen = of_requests.measured(pool, prompt.value or 0.0, output.value, finished.value)
         shape, jumped = of_requests.followed(spec.prior, pool, seen, state, gain, now)
     itl = _itl(pool)
     batch = _batch(pool, itl, output.value, replicas)
-    # Who is slow by itself says nothing of the others, and the model is of one that is not.
-    profile, left_out = bent(spec.prior, state), 0
-    rest = others(pool, profile, shape) if itl is not None else None
-    if rest is not None:
-        itl, batch, left_out = rest
+    profile, left_out = bent(spec.prior, state), state.stragglers
+    so_far = state.stretch if state.replicas == replicas else Stretch()
+    stretch, seen_of = so_far.take(looks(pool) if itl is not None else {}, gone)
+    if seen_of is not None:
+        # Who is slow by itself says nothing of the others, and the model is of one that is not.
+        rest = others(seen_of, profile, shape)
+        left_out = 0
+        if rest is not None:
+            itl, batch, left_out = rest
     if not batch:
         return state._replace(
             at=now, shape=shape, jumped=jumped, batch=None, replicas=replicas, forecast=memory, cache_told=told,
-            stragglers=left_out,
+            stragglers=left_out, stretch=stretch,
         )  # fmt: skip
     # While replicas come or go the window mixes two fleets, while the batch ramps two loads, and while requests change
     # the model is asked for others than those that were served.
@@ -63,9 +70,11 @@ def learn(
     stood = _stood(state, jumped, now)
     if jumped == now and stood:
         _, kappa, tilt = stood[0]  # what was learned since was of requests that nobody knew of
-    if itl is not None and steady and state.at is not None and state.batch is not None:
-        # The latency is of the whole interval, the batch of its ends.
-        kappa, tilt = _kappa(spec, profile, itl, (batch + state.batch) / 2, shape, gain, now - state.at, state)
+    if seen_of is not None and itl is not None and steady and gone is not None and state.batch is not None:
+        # The latency is of the whole stretch, the batch of its ends.
+        time = so_far.time + gone
+        weight = _gain(time, samples)
+        kappa, tilt = _kappa(spec, profile, itl, (batch + state.batch) / 2, shape, weight, time, state)
         samples += 1
     waiting = pool.get(Signal.QUEUE_DEPTH).usable or 0.0
     crowd, full, full_for = _saturation(pool, replicas, batch, now, state)
@@ -75,7 +84,7 @@ def learn(
         samples=samples,
         tilt=tilt,
         stood=stood,
-        batch=batch,
+        batch=batch if seen_of is not None else state.batch,
         seen=max(batch, state.seen or 0.0),
         kv_sequences=_kv_sequences(pool, batch, gain, state.kv_sequences),
         slots=state.slots.take(pool.replicas.values(), waiting, now) if waiting else state.slots,
@@ -88,6 +97,7 @@ def learn(
         forecast=memory,
         cache_told=told,
         stragglers=left_out,
+        stretch=stretch,
     )
 
 
@@ -172,7 +182,12 @@ def _itl(pool: PoolReadings) -> float | None:
     return None
 
 
-def _gain(before: float | None, now: float, samples: int) -> float:
-    """Weight of a new sample: by the time that passed, and fast while there are few; the prior counts as one."""
-    gone = now - before if before is not None else LEARN_TIME
-    return max(1 - math.exp(-gone / LEARN_TIME), 1.0 / (samples + 2))
+def _gain(gone: float | None, samples: int) -> float:
+    """Weight of a new sample: by the time that passed, and fast while there are few; the prior counts as one. What is
+    looked at more often than there are samples has its part of one at each look."""
+    if gone is None:
+        gone = LEARN_TIME
+    first = 1.0 / (samples + 2)
+    if gone < STRETCH:
+        first = 1 - (1 - first) ** (gone / STRETCH)
+    return max(1 - math.exp(-gone / LEARN_TIME), first)

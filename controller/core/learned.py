@@ -13,6 +13,7 @@ from controller.core.sizes import Band
 from controller.core.slo import Objective, passing
 from controller.core.slots import Slots
 from controller.core.step_model import Profile, Shape
+from controller.core.stretch import Stretch
 from controller.core.tilt import Tilt
 
 PRIOR = Profile()  # of a pool that has none of its own
@@ -81,6 +82,7 @@ class OfVersion(NamedTuple):
     at: float | None = None
     kappa: float = 1.0
     samples: int = 0
+    stretch: Stretch = Stretch()
     tilt: Tilt = Tilt()
     stood: tuple[Scale, ...] = ()
     batch: float | None = None
@@ -110,6 +112,7 @@ class EstimatorState(NamedTuple):
     at: float | None = None
     kappa: float = 1.0
     samples: int = 0
+    stretch: Stretch = Stretch()
     tilt: Tilt = Tilt()
     stood: tuple[Scale, ...] = ()
     batch: float | None = None

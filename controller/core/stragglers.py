@@ -9,6 +9,7 @@ Where none is, the readings of the pool are taken as they are.
 """
 
 import math
+from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
@@ -31,30 +32,45 @@ class Others(NamedTuple):
     left_out: int
 
 
-def others(pool: PoolReadings, profile: Profile, shape: Shape) -> Others | None:
+class Look(NamedTuple):
+    """What one replica showed: mean seconds per token, how many gaps between tokens that is of, its sequences at the
+    end, and those that these gaps say were flowing."""
+
+    itl: float
+    gaps: float
+    running: float
+    flowing: float
+
+
+def looks(pool: PoolReadings) -> dict[str, Look]:
+    """Of all replicas that can be told of, by name, sorted."""
+    found = {}
+    for name, scope in sorted(pool.replicas.items()):
+        latency = scope.latency(_ITL, "mean")
+        count, itl, running = latency.count or 0.0, latency.usable, scope.usable(_RUNNING)
+        if count and itl and running is not None:
+            found[name] = Look(itl, count, running, count * itl / latency.window if latency.window else 0.0)
+    return found
+
+
+def others(seen: Mapping[str, Look], profile: Profile, shape: Shape) -> Others | None:
     """What is measured without the slow ones; None when nobody is, or it cannot be told. The scale of the model does
     not matter."""
     base, each, least = terms(profile, shape, 1.0)
-    seen = []
-    for _, scope in sorted(pool.replicas.items()):
-        latency = scope.latency(_ITL, "mean")
-        count = latency.count or 0.0
-        if count < FEW or not (itl := latency.usable):
-            continue
-        running = scope.usable(_RUNNING)
-        if running is not None:
-            flowing = count * itl / latency.window if latency.window else 0.0  # of the same seconds
+    found = []
+    for itl, count, running, flowing in seen.values():
+        if count >= FEW:
             batch = max(flowing, running, 1.0)
-            seen.append((itl / max(base + each * batch, least * batch), itl, count, running))
-    if len(seen) < LEAST:
+            found.append((itl / max(base + each * batch, least * batch), itl, count, running))
+    if len(found) < LEAST:
         return None
-    most = SLOW * median(own for own, *_ in seen)
-    kept = [one for one in seen if one[0] <= most]
-    if len(kept) == len(seen):
+    most = SLOW * median(own for own, *_ in found)
+    kept = [one for one in found if one[0] <= most]
+    if len(kept) == len(found):
         return None
     tokens = math.fsum(count for _, _, count, _ in kept)
     return Others(
         math.fsum(itl * count for _, itl, count, _ in kept) / tokens,
         math.fsum(running for *_, running in kept) / len(kept),
-        len(seen) - len(kept),
+        len(found) - len(kept),
     )

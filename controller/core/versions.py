@@ -26,8 +26,8 @@ from controller.core.step_model import Capacity, Shape, capacity, proven, step_t
 
 WATCHED = 120.0  # seconds of samples after which a version counts by its own step time
 KEPT = 4  # versions that are remembered; those that run now and the newest of the others
-_SHARED = ("at", "kappa", "samples", "tilt", "stood", "batch", "seen", "kv_sequences", "slots", "full", "full_for",
-           "replicas", "crowd")  # fmt: skip
+_SHARED = ("at", "kappa", "samples", "stretch", "tilt", "stood", "batch", "seen", "kv_sequences", "slots", "full",
+           "full_for", "replicas", "crowd")  # fmt: skip
 _OWN = (Signal.RUNNING, Signal.KV_USAGE, Signal.STUCK, Signal.GENERATION_TOKEN_RATE)
 
 

@@ -161,7 +161,10 @@ def test_a_file_that_was_cut_is_not_taken_for_a_crash_and_its_last_tick_not_for_
     """Half of a night was gone, and explain showed a tick of midnight as what Governor did last."""
     records = night(tmp_path)
     (file,) = ledger_files(tmp_path)
-    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * part)])
+    cut = file.read_bytes()[: int(file.stat().st_size * part)]
+    if cut.endswith(b"\x00\x00\xff\xff"):
+        cut = cut[:-1]  # just behind a whole record it could have been a crash
+    file.write_bytes(cut)
     damage: list[LedgerError] = []
 
     survivors = list(read_ledger(tmp_path, damage))

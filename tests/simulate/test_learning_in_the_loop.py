@@ -17,10 +17,11 @@ from controller.simulate.score import Score
 POLICY = {"kind": "capacity", "utilisation": "95%"}
 
 
-def orders(
+def run(
     *streams: dict[str, Any], replicas: int, minutes: float, every: float = 15.0, seed: int = 1
 ) -> tuple[list[tuple[float, float]], Score]:
-    """(seconds from the begin, replicas) of each order, and what the run came to."""
+    """(seconds from the begin, replicas) of each order to a pool of the bench's engines, steered every so many seconds,
+    whose gateway begins with it; and what the run came to."""
     data = {
         "version": 1, "name": "learning", "duration": f"{minutes:g}m", "warm_up": "1m", "cool_down": "0s",
         "promises": {"default": {"ttft": "5s", "tpot": "120ms"}},
@@ -51,17 +52,17 @@ def orders(
     study = Origin(json.dumps(data), "learning", "").load()
     world = study.scenario.world(seed)
     pilot = Governor(world, study.config)
-    run = drive(study.scenario, world, pilot, contender="governor", seed=seed, interval=study.config.interval)
+    made = drive(study.scenario, world, pilot, contender="governor", seed=seed, interval=study.config.interval)
     start = study.scenario.start
     moved = [(move.at - start, move.after) for move in world.moves() if move.target.lever is Lever.REPLICAS]
-    return moved, run.score
+    return moved, made.score
 
 
 @pytest.mark.parametrize("every", [1.0, 5.0, 15.0])
 def test_a_fleet_that_begins_with_its_gateway_is_not_asked_for_four_times(every: float) -> None:
     """While the gateway gave each replica a small share, all ran two requests and others waited: scraped every second,
     32 replicas were asked for within five seconds, where six carry the load."""
-    asked, score = orders({**web(12.8), **of(1000, 300)}, replicas=8, minutes=6, every=every)
+    asked, score = run({**web(12.8), **of(1000, 300)}, replicas=8, minutes=6, every=every)
 
     assert max((replicas for _, replicas in asked), default=8) <= 10
     assert score.all.good > 0.97 * score.all.offered
@@ -72,7 +73,7 @@ def test_prompts_three_times_as_long_do_not_bend_the_model_for_an_hour() -> None
     less than two thirds of what it does: 33 replicas were asked for, where 18 were enough."""
     short = {**web(7, name="short", end="12m"), "prompt": {"kind": "lognormal", "mean": 4000, "p99": 12_000}}
     long = {**web(7, name="long", start="12m"), "prompt": {"kind": "lognormal", "mean": 12_000, "p99": 30_000}}
-    asked, _ = orders(short, long, replicas=7, minutes=28)
+    asked, _ = run(short, long, replicas=7, minutes=28)
 
     assert max(replicas for at, replicas in asked if at < 720) <= 9
     assert 15 <= max(replicas for _, replicas in asked) <= 24

@@ -1,0 +1,110 @@
+"""Step times looked at every second: who reads a prompt was slow, and what was learned was of those that read none."""
+
+import pytest
+
+from controller.core import estimate
+from controller.core.learned import EstimatorSpec, EstimatorState
+from controller.core.model import PoolReadings, Scope
+from controller.core.reading import Reading, State
+from controller.core.signals import Signal
+from controller.core.slo import Objective
+from controller.core.step_model import Profile, Shape, step_time
+from controller.core.stragglers import Look
+from controller.core.stretch import ENOUGH, Stretch
+
+PROFILE = Profile(a=0.01, b=2e-5, c=1e-4, d=1e-8, e=0.0, max_num_seqs=64)
+SPEC = EstimatorSpec("llm", (Objective("itl", Signal.ITL, 0.06, 0.95, 60.0),), PROFILE)
+NOW, BATCH, REPLICAS = 1_000_000.0, 12.0, 6
+STEP = step_time(PROFILE, Shape(1000.0, 100.0), BATCH)
+
+
+def ok(value: float, count: float | None = None, window: float = 60.0) -> Reading:
+    return Reading(State.OK, value, count=count, window=window)
+
+
+def pool(paces: list[float], mean: float, every: float) -> PoolReadings:
+    """Replicas that were so many times as slow as the model since the last look, and the pool's mean of a minute."""
+    rate = 10.0
+    signals = {
+        Signal.OFFERED_RATE: rate, Signal.FINISHED_RATE: rate, Signal.BEGUN_RATE: rate, Signal.QUEUE_DEPTH: 0.0,
+        Signal.PROMPT_TOKEN_RATE: rate * 1000, Signal.GENERATION_TOKEN_RATE: rate * 100,
+        Signal.RUNNING: BATCH * len(paces),
+    }  # fmt: skip
+    scopes = {
+        f"pod-{i}": Scope(
+            {Signal.QUEUE_DEPTH: ok(0.0), Signal.RUNNING: ok(BATCH)},
+            {Signal.ITL: {"mean": ok(STEP * pace, BATCH * every / (STEP * pace), every)}},
+        )
+        for i, pace in enumerate(paces)
+    }
+    return PoolReadings(
+        signals={name: ok(value) for name, value in signals.items()},
+        latencies={Signal.ITL: {"mean": ok(STEP * mean)}}, replicas=scopes,
+    )  # fmt: skip
+
+
+def learned(looks: list[PoolReadings], every: float) -> EstimatorState:
+    state = EstimatorState()
+    for i, readings in enumerate(looks):
+        _, state = estimate.update(SPEC, readings, None, NOW + i * every, state)
+    return state
+
+
+def reading_prompts(seconds: int) -> list[PoolReadings]:
+    """Each second another one of six reads a prompt, and its batch gets a fifth of the tokens: over a minute all are
+    equally slow. 5.2 of 6 seconds' tokens come in 6, so the mean is 6/5.2."""
+    return [
+        pool([5.0 if i == second % REPLICAS else 1.0 for i in range(REPLICAS)], REPLICAS / 5.2, 1.0)
+        for second in range(seconds)
+    ]
+
+
+def test_who_reads_a_prompt_for_a_second_is_no_straggler() -> None:
+    """A sixth of the fleet was missing at a tick a second: every replica was taken for one that reads no prompts."""
+    state = learned(reading_prompts(600), 1.0)
+
+    assert state.stragglers == 0
+    assert state.kappa == pytest.approx(REPLICAS / 5.2, rel=0.02)
+
+
+def test_who_is_slow_in_every_second_is_left_out() -> None:
+    slow = [pool([1.0] * 5 + [4.0], 6 / 5.25, 1.0)] * 600
+    state = learned(slow, 1.0)
+
+    assert state.stragglers == 1
+    assert state.kappa == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.parametrize("every", [1.0, 3.0, 5.0])
+def test_the_same_minutes_teach_the_same_however_often_one_looks(every: float) -> None:
+    minutes = 20
+    often = learned([pool([1.3] * REPLICAS, 1.3, every)] * int(minutes * 60 / every), every)
+    seldom = learned([pool([1.3] * REPLICAS, 1.3, 15.0)] * (minutes * 4), 15.0)
+
+    assert often.kappa == pytest.approx(seldom.kappa, rel=0.01)
+    assert often.samples == pytest.approx(seldom.samples, rel=0.1)
+
+
+def test_a_stretch_is_given_up_when_replicas_come() -> None:
+    few, more = pool([1.0] * 4, 1.0, 1.0), pool([1.0] * 5, 1.0, 1.0)
+    halfway = learned([few] * 9 + [more], 1.0)
+
+    assert halfway.stretch.time == 1.0
+    assert set(halfway.stretch.sums) == {f"pod-{i}" for i in range(5)}
+
+
+def test_a_look_of_a_quarter_of_a_minute_is_taken_as_it_is() -> None:
+    seen = {"a": Look(0.1, 70.0, 3.0, 3.1)}
+    assert Stretch().take(seen, ENOUGH) == (Stretch(), seen)
+    assert Stretch().take(seen, None) == (Stretch(), seen)
+
+
+def test_who_is_gone_before_the_end_says_nothing() -> None:
+    stretch, first = Stretch().take({"a": Look(0.1, 10.0, 3.0, 3.0), "b": Look(0.2, 10.0, 3.0, 3.0)}, 7.0)
+    after, seen = stretch.take({"a": Look(0.4, 5.0, 5.0, 4.0)}, 7.0)
+
+    assert first is None
+    assert after == Stretch()
+    assert seen is not None
+    assert list(seen) == ["a"]
+    assert seen["a"] == pytest.approx(((0.1 * 10 + 0.4 * 5) / 15, 15.0, 4.0, 3.5))
