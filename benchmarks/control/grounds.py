@@ -42,14 +42,6 @@ GROUNDS: Mapping[str, str] = {
         "minutes, stays between 11 and 16, and the PID creeps from 9 to 13 once; a constant fleet would do as well "
         "here."
     ),
-    "elsewhere:prompt-shift": (
-        "Governor learns how long requests are over three minutes, so a change from one second to the next is half "
-        "believed after two: it asks for 10 replicas after a minute, 15 after two, 18 after three and 22 after "
-        "four, where 14 carry the load with 2 to 3 % missed. What is in flight tells at once, and peers that go by "
-        "it, or that are tuned to have 14 standing all the time, lose less until then. Afterwards Governor asks for "
-        "33: a batch that mostly waits for prompts taught its model that a replica serves 0.31 requests a second, "
-        "where it serves 0.5."
-    ),
     "shed": (
         "The floor is out of reach for everybody. A Governor that is told the size of the crowd and asks in the "
         "second of its onset sheds 3.2 to 4.8 % of the smaller crowd and 9.1 to 10.4 % of the larger one, because "
