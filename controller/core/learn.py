@@ -18,7 +18,7 @@ from controller.core.tilt import Tilt
 
 LEARN_TIME = 180.0  # seconds over which kappa and the shape of requests follow what is measured
 STOOD = 60.0  # seconds between the scales that are remembered: until then a jump shows in windows of a minute
-RAMP = 0.35  # kappa is frozen while the batch changes by more than this share per tick
+RAMP = 0.35  # kappa is frozen while the batch changes by more than this share from one sample to the next
 CROWD = 0.25  # waiting per running request above which a replica counts as full
 CROWD_DELAY = 2.0  # seconds of queue delay below which nobody counts as waiting for a slot
 CROWDED = 10.0  # seconds of that with a batch that does not grow, after which it counts as full
@@ -36,7 +36,9 @@ def learn(
     finished = pool.get(Signal.FINISHED_RATE)
     prompt, output = pool.get(Signal.PROMPT_TOKEN_RATE), pool.get(Signal.GENERATION_TOKEN_RATE)
     if not replicas or not finished.value or not output.value:
-        return state._replace(at=now, batch=None, replicas=replicas, forecast=memory, cache_told=told)
+        return state._replace(
+            at=now, batch=None, replicas=replicas, forecast=memory, cache_told=told, stretch=Stretch()
+        )  # fmt: skip
     gone = now - state.at if state.at is not None else None
     gain, jumped = _gain(gone, state.samples), state.jumped
     if shape is None:
@@ -46,10 +48,10 @@ def learn(
     batch = _batch(pool, itl, output.value, replicas)
     profile, left_out = bent(spec.prior, state), state.stragglers
     so_far = state.stretch if state.replicas == replicas else Stretch()
-    stretch, seen_of = so_far.take(looks(pool) if itl is not None else {}, gone)
-    if seen_of is not None:
+    stretch, shown = so_far.take(looks(pool) if itl is not None else {}, gone)
+    if shown is not None:
         # Who is slow by itself says nothing of the others, and the model is of one that is not.
-        rest = others(seen_of, profile, shape)
+        rest = others(shown, profile, shape)
         left_out = 0
         if rest is not None:
             itl, batch, left_out = rest
@@ -70,7 +72,7 @@ def learn(
     stood = _stood(state, jumped, now)
     if jumped == now and stood:
         _, kappa, tilt = stood[0]  # what was learned since was of requests that nobody knew of
-    if seen_of is not None and itl is not None and steady and gone is not None and state.batch is not None:
+    if shown is not None and itl is not None and steady and gone is not None and state.batch is not None:
         # The latency is of the whole stretch, the batch of its ends.
         time = so_far.time + gone
         weight = _gain(time, samples)
@@ -84,7 +86,7 @@ def learn(
         samples=samples,
         tilt=tilt,
         stood=stood,
-        batch=batch if seen_of is not None else state.batch,
+        batch=batch if shown is not None else state.batch,
         seen=max(batch, state.seen or 0.0),
         kv_sequences=_kv_sequences(pool, batch, gain, state.kv_sequences),
         slots=state.slots.take(pool.replicas.values(), waiting, now) if waiting else state.slots,

@@ -7,7 +7,8 @@ window that says more than chance can is believed:
     change = ln(work of a request in the window / as learned) >= JUMP   and   change * sqrt(its requests) >= CHANCE
 
 Work is what the prior of the step model charges for a request, so longer prompts that are in the cache are none.
-Shorter requests are followed slowly all the same: capacity is not given back in a hurry.
+Shorter requests are followed slowly all the same: capacity is not given back in a hurry. And what is hardly known yet
+cannot jump: it is followed fast, and what was learned of the model is the first there is.
 """
 
 import math
@@ -19,6 +20,7 @@ from controller.core.step_model import Profile, Shape, charges
 
 JUMP = 0.4  # half as much work per request again
 CHANCE = 10.0  # standard errors, if requests were independent and as varied as they are long: they are less and more so
+KNOWN = 12  # samples of the model, three minutes of a usual interval, from which on a shape is known
 FOLLOW = 10.0  # seconds over which a jump is followed
 AFTER = 120.0  # seconds from the last such change on: windows of a minute hold the new lengths alone by then
 
@@ -28,7 +30,7 @@ def followed(
 ) -> tuple[Shape, float | None]:  # fmt: skip
     """What is learned of the shape from the one that is `seen`, and when it last jumped, unix seconds. `gain` is the
     weight of what is seen where nothing jumps."""
-    jumped = now if _jumps(profile, pool, seen, state.shape) else state.jumped
+    jumped = now if _jumps(profile, pool, seen, state) else state.jumped
     if changing(jumped, now) and state.at is not None:
         gain = max(gain, 1 - math.exp((state.at - now) / FOLLOW))
     return _blend(state.shape, seen, gain), jumped
@@ -39,15 +41,18 @@ def changing(jumped: float | None, now: float) -> bool:
     return jumped is not None and now - jumped <= AFTER
 
 
-def _jumps(profile: Profile, pool: PoolReadings, seen: Shape, known: Shape | None) -> bool:
+def _jumps(profile: Profile, pool: PoolReadings, seen: Shape, state: EstimatorState) -> bool:
     """Whether the requests of the window are longer than those that are known, and not by chance."""
-    if known is None:
+    if state.shape is None or state.samples < KNOWN:
         return False
     begun = pool.get(Signal.BEGUN_RATE)
     if begun.usable is None:
         begun = pool.get(Signal.FINISHED_RATE)
     count = (begun.usable or 0.0) * (begun.window or 0.0)
-    change = math.log(_work(profile, seen) / _work(profile, known))
+    before, after = _work(profile, state.shape), _work(profile, seen)
+    if not before or not after:  # a profile may say that sequences cost nothing, and prompts be all in the cache
+        return False
+    change = math.log(after / before)
     return change >= JUMP and change * math.sqrt(count) >= CHANCE
 
 

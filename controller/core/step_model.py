@@ -131,9 +131,9 @@ def _sequences(
     bounds = {"slots": slots}
     if itl_target is not None:
         room, (base, each, least) = HEADROOM * itl_target / kappa, unscaled
-        bounds["latency"] = max(1.0, (room - base) / each)
-        if profile.host:
-            bounds["latency"] = max(1.0, min(bounds["latency"], room / least))
+        # Prompts that are all in the cache may cost nothing.
+        most = (room - base) / each if each else math.inf
+        bounds["latency"] = max(1.0, min(most, room / least) if profile.host else most)
     if profile.kv_tokens is not None:
         bounds["kv"] = KV_FILL * profile.kv_tokens / (shape.prompt + shape.output / 2)
     if kv_sequences is not None:

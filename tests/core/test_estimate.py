@@ -74,6 +74,17 @@ def test_the_tightest_constraint_is_the_operating_point(
     assert found.rate == pytest.approx(found.sequences / (100 * (0.01 + 0.0003 * found.sequences)))
 
 
+def test_an_engine_whose_sequences_cost_nothing_is_planned_by_its_slots() -> None:
+    """A profile of a base and prompts alone, and prompts that are all in the cache: nothing was estimated any more."""
+    free = Profile(0.01, 2e-5, 0.0, 0.0, 0.0, max_num_seqs=64)
+    cached = pool(itl=0.01)
+    signals = {**cached.signals, Signal.PREFIX_HIT_RATE: ok(1.0)}
+    made, _ = learn(*[replace(cached, signals=signals)] * 5, spec=replace(SPEC, profile=free))
+
+    assert capacity(free, Shape(200.0, 100.0, 1.0), 1.0, 0.05, None)[::2] == (64.0, "slots")
+    assert made.unit_sequences == 64.0
+
+
 def test_the_kv_cache_of_a_replica_is_told_or_measured_or_not_known() -> None:
     """Ten sequences of 250 tokens on average, in a quarter of the cache."""
     measured, _ = learn(*[pool(batch=10.0, kv=0.25)] * 3)

@@ -91,6 +91,15 @@ def test_what_may_be_chance_is_followed_over_minutes(readings: PoolReadings, why
     assert state.jumped is None
 
 
+def test_a_model_that_is_two_minutes_old_is_not_taken_back() -> None:
+    """The first load on a fleet looks like a jump from the few requests before it. What was learned of it was dropped,
+    and a replica less was asked for when the queue came."""
+    young = learned(*[pool(1000.0, rate=2.0)] * 8, *[pool(4000.0, 6000.0)] * 4)
+
+    assert young.jumped is None
+    assert young.kappa > 1.1
+
+
 def test_longer_prompts_that_are_in_the_cache_are_no_jump() -> None:
     signals = {**pool(12_000.0).signals, Signal.PREFIX_HIT_RATE: Reading(State.OK, 0.7)}
     assert learned(*CALM, replace(pool(12_000.0), signals=signals)).jumped is None
