@@ -47,8 +47,7 @@ def learn(
     itl = _itl(pool)
     batch = _batch(pool, itl, output.value, replicas)
     profile, left_out = bent(spec.prior, state), state.stragglers
-    so_far = state.stretch if state.replicas == replicas else Stretch()
-    stretch, shown = so_far.take(looks(pool) if itl is not None else {}, gone)
+    stretch, shown = state.stretch.take(looks(pool) if itl is not None else {}, gone, whole=state.replicas == replicas)
     if shown is not None:
         # Who is slow by itself says nothing of the others, and the model is of one that is not.
         rest = others(shown, profile, shape)
@@ -74,7 +73,7 @@ def learn(
         _, kappa, tilt = stood[0]  # what was learned since was of requests that nobody knew of
     if shown is not None and itl is not None and steady and gone is not None and state.batch is not None:
         # The latency is of the whole stretch, the batch of its ends.
-        time = so_far.time + gone
+        time = state.stretch.time + gone
         weight = _gain(time, samples)
         kappa, tilt = _kappa(spec, profile, itl, (batch + state.batch) / 2, shape, weight, time, state)
         samples += 1

@@ -21,9 +21,12 @@ class Stretch(NamedTuple):
     time: float = 0.0
     sums: Mapping[str, Look] = {}
 
-    def take(self, seen: Mapping[str, Look], gone: float | None) -> "tuple[Stretch, Mapping[str, Look] | None]":
+    def take(
+        self, seen: Mapping[str, Look], gone: float | None, *, whole: bool = True
+    ) -> "tuple[Stretch, Mapping[str, Look] | None]":
         """One more look, over `gone` seconds. The second value is what the replicas showed in all of the stretch, once
-        it is long enough; a look that is of as much by itself is taken as it is, and so is the first."""
+        it is long enough and a look is `whole`, of as many as the one before; a look that is of as much by itself is
+        taken as it is, and so is the first."""
         if gone is None or (gone >= ENOUGH and not self.time):
             return Stretch(), seen
         sums = dict(self.sums)
@@ -34,7 +37,7 @@ class Stretch(NamedTuple):
                 before.flowing + one.flowing * gone,
             )  # fmt: skip
         time = self.time + gone
-        if time < ENOUGH:
+        if time < ENOUGH or not whole:
             return Stretch(time, sums), None
         # Who is gone meanwhile has not shown enough.
         means = {

@@ -1,5 +1,7 @@
 """Step times looked at every second: who reads a prompt was slow, and what was learned was of those that read none."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.core import estimate
@@ -85,12 +87,16 @@ def test_the_same_minutes_teach_the_same_however_often_one_looks(every: float) -
     assert often.samples == pytest.approx(seldom.samples, rel=0.1)
 
 
-def test_a_stretch_is_given_up_when_replicas_come() -> None:
-    few, more = pool([1.0] * 4, 1.0, 1.0), pool([1.0] * 5, 1.0, 1.0)
-    halfway = learned([few] * 9 + [more], 1.0)
+@pytest.mark.parametrize("every", [1.0, 2.0, 5.0, 15.0])
+@pytest.mark.parametrize("miss", [3, 10])
+def test_a_page_that_is_missed_now_and_then_does_not_end_all_learning(every: float, miss: int) -> None:
+    """Of fifty replicas scraped every second one page is nearly always late. A stretch that began anew with each was
+    never long enough, and every replica was taken for as fast as the prior."""
+    whole = pool([1.3] * REPLICAS, 1.3, every)
+    without = replace(whole, replicas={**whole.replicas, "pod-0": Scope({})})
+    looks = [without if i % miss == 0 else whole for i in range(int(1200 / every))]
 
-    assert halfway.stretch.time == 1.0
-    assert set(halfway.stretch.sums) == {f"pod-{i}" for i in range(5)}
+    assert learned(looks, every).kappa == pytest.approx(1.3, rel=0.03)
 
 
 def test_a_look_of_a_quarter_of_a_minute_is_taken_as_it_is() -> None:
