@@ -47,7 +47,9 @@ def learn(
     itl = _itl(pool)
     batch = _batch(pool, itl, output.value, replicas)
     profile, left_out = bent(spec.prior, state), state.stragglers
-    stretch, shown = state.stretch.take(looks(pool) if itl is not None else {}, gone, whole=state.replicas == replicas)
+    stretch, shown = state.stretch.take(
+        looks(pool) if itl is not None else {}, gone, replicas, whole=state.replicas == replicas
+    )
     if shown is not None:
         # Who is slow by itself says nothing of the others, and the model is of one that is not.
         rest = others(shown, profile, shape)

@@ -16,19 +16,28 @@ ENOUGH = 14.0  # seconds, a little less than the usual interval
 
 class Stretch(NamedTuple):
     """`time` in seconds, and sums of the looks in it by replica: seconds between tokens, how many such gaps, and
-    sequences times seconds, running and flowing."""
+    sequences times seconds, running and flowing. All of them were looks at as many `replicas`; for `away` seconds there
+    have been others."""
 
     time: float = 0.0
     sums: Mapping[str, Look] = {}
+    replicas: float | None = None
+    away: float = 0.0
 
     def take(
-        self, seen: Mapping[str, Look], gone: float | None, *, whole: bool = True
+        self, seen: Mapping[str, Look], gone: float | None, replicas: float, *, whole: bool = True
     ) -> "tuple[Stretch, Mapping[str, Look] | None]":
-        """One more look, over `gone` seconds. The second value is what the replicas showed in all of the stretch, once
-        it is long enough and a look is `whole`, of as many as the one before; a look that is of as much by itself is
-        taken as it is, and so is the first."""
+        """One more look, over `gone` seconds, at so many `replicas`. The second value is what they showed in all of the
+        stretch, once it is long enough and a look is `whole`, of as many as the one before; a look that is of as much
+        by itself is taken as it is, and so is the first. A page that is missed is passed over; where replicas came or
+        went, a stretch of the others begins, with a whole look too."""
         if gone is None or (gone >= ENOUGH and not self.time):
             return Stretch(), seen
+        if self.replicas not in {None, replicas}:
+            away = self.away + gone
+            return (Stretch() if away >= ENOUGH else self._replace(away=away)), None
+        if self.replicas is None and not whole:
+            return Stretch(), None
         sums = dict(self.sums)
         for name, one in seen.items():
             before = sums.get(name, Look(0.0, 0.0, 0.0, 0.0))
@@ -38,7 +47,7 @@ class Stretch(NamedTuple):
             )  # fmt: skip
         time = self.time + gone
         if time < ENOUGH or not whole:
-            return Stretch(time, sums), None
+            return Stretch(time, sums, replicas), None
         # Who is gone meanwhile has not shown enough.
         means = {
             name: Look(one.itl / one.gaps, one.gaps, one.running / time, one.flowing / time)

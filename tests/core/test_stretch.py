@@ -99,15 +99,23 @@ def test_a_page_that_is_missed_now_and_then_does_not_end_all_learning(every: flo
     assert learned(looks, every).kappa == pytest.approx(1.3, rel=0.03)
 
 
+def test_a_stretch_ends_when_replicas_come() -> None:
+    """Who has just come is cold, and its steps are no measure of the others."""
+    few, more = pool([1.0] * 4, 1.0, 1.0), pool([1.0] * 5, 1.0, 1.0)
+
+    assert learned([few] * 10 + [more] * 5, 1.0).stretch.replicas == 4.0
+    assert learned([few] * 10 + [more] * 20, 1.0).stretch.replicas == 5.0
+
+
 def test_a_look_of_a_quarter_of_a_minute_is_taken_as_it_is() -> None:
     seen = {"a": Look(0.1, 70.0, 3.0, 3.1)}
-    assert Stretch().take(seen, ENOUGH) == (Stretch(), seen)
-    assert Stretch().take(seen, None) == (Stretch(), seen)
+    assert Stretch().take(seen, ENOUGH, 1.0) == (Stretch(), seen)
+    assert Stretch().take(seen, None, 1.0) == (Stretch(), seen)
 
 
 def test_who_is_gone_before_the_end_says_nothing() -> None:
-    stretch, first = Stretch().take({"a": Look(0.1, 10.0, 3.0, 3.0), "b": Look(0.2, 10.0, 3.0, 3.0)}, 7.0)
-    after, seen = stretch.take({"a": Look(0.4, 5.0, 5.0, 4.0)}, 7.0)
+    stretch, first = Stretch().take({"a": Look(0.1, 10.0, 3.0, 3.0), "b": Look(0.2, 10.0, 3.0, 3.0)}, 7.0, 2.0)
+    after, seen = stretch.take({"a": Look(0.4, 5.0, 5.0, 4.0)}, 7.0, 2.0)
 
     assert first is None
     assert after == Stretch()
