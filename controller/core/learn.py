@@ -1,4 +1,4 @@
-"""Learning of a replica: how long its requests are, how far its step-time model is off, and when it is full.
+"""Learning of a replica: how far its step-time model is off, and when it is full.
 
 Pure: the readings of one tick and the memory before it give the memory after it.
 """
@@ -6,18 +6,16 @@ Pure: the readings of one tick and the memory before it give the memory after it
 import math
 
 from controller.core import forecast as ahead_of
-from controller.core import shape as of_requests
-from controller.core.learned import Crowd, EstimatorSpec, EstimatorState, Scale
+from controller.core.learned import Crowd, EstimatorSpec, EstimatorState
 from controller.core.model import PoolReadings
+from controller.core.pace import weight
+from controller.core.reading import Reading
+from controller.core.shape import Requests
 from controller.core.signals import Signal
 from controller.core.step_model import Profile, Shape, step_time
 from controller.core.stragglers import looks, others
-from controller.core.stretch import ENOUGH as STRETCH
-from controller.core.stretch import Stretch
-from controller.core.tilt import Tilt
+from controller.core.stretch import Shown, Stretch
 
-LEARN_TIME = 180.0  # seconds over which kappa and the shape of requests follow what is measured
-STOOD = 60.0  # seconds between the scales that are remembered: until then a jump shows in windows of a minute
 RAMP = 0.35  # kappa is frozen while the batch changes by more than this share from one sample to the next
 CROWD = 0.25  # waiting per running request above which a replica counts as full
 CROWD_DELAY = 2.0  # seconds of queue delay below which nobody counts as waiting for a slot
@@ -29,79 +27,75 @@ FORGOTTEN = 5.0  # e-folds at once: after days of silence there is no limit left
 
 def learn(
     spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, now: float, state: EstimatorState,
-    memory: ahead_of.ForecastState, *, told: bool, shape: Shape | None = None,
+    memory: ahead_of.ForecastState, requests: Requests | None, *, told: bool,
 ) -> EstimatorState:  # fmt: skip
-    """The next state. `memory` of the forecast, `told` whether KV usage was ever read, and a `shape` that is known
-    already (the pool's, where these are some of its replicas) go into it as they are."""
-    finished = pool.get(Signal.FINISHED_RATE)
-    prompt, output = pool.get(Signal.PROMPT_TOKEN_RATE), pool.get(Signal.GENERATION_TOKEN_RATE)
-    if not replicas or not finished.value or not output.value:
-        return state._replace(
-            at=now, batch=None, replicas=replicas, forecast=memory, cache_told=told, stretch=Stretch()
-        )  # fmt: skip
+    """The next state. `memory` of the forecast, what is known of the `requests` of the whole pool, and `told`, whether
+    KV usage was ever read, go into it as they are."""
+    tokens = pool.get(Signal.GENERATION_TOKEN_RATE).value
+    state = state._replace(forecast=memory, cache_told=told)
     gone = now - state.at if state.at is not None else None
-    gain, jumped = _gain(gone, state.samples), state.jumped
-    if shape is None:
-        seen = of_requests.measured(pool, prompt.value or 0.0, output.value, finished.value)
-        shape, jumped = of_requests.followed(spec.prior, pool, seen, state, gain, now)
-    itl = _itl(pool)
-    batch = _batch(pool, itl, output.value, replicas)
+    if requests is not None:
+        state = state._replace(shape=requests.learned, changed=requests.changed)
+    if not replicas or requests is None or not tokens:
+        return state._replace(at=now, batch=None, replicas=replicas, stretch=Stretch(), crowd=None)
+    reading = _itl(pool)
+    itl = None if reading is None else reading.value
+    batch = _batch(pool, itl, tokens, replicas)
     profile, left_out = bent(spec.prior, state), state.stragglers
     stretch, shown = state.stretch.take(
-        looks(pool) if itl is not None else {}, gone, replicas, whole=state.replicas == replicas
+        looks(pool) if itl is not None else {}, batch, gone, whole=state.replicas == replicas
     )
+    sample = batch
     if shown is not None:
-        # Who is slow by itself says nothing of the others, and the model is of one that is not.
-        rest = others(shown, profile, shape)
-        left_out = 0
-        if rest is not None:
-            itl, batch, left_out = rest
-    if not batch:
+        itl, sample, left_out = _together(shown, reading, profile, requests.served)
+        if shown.single:
+            batch = sample
+    if not batch or not sample:
         return state._replace(
-            at=now, shape=shape, jumped=jumped, batch=None, replicas=replicas, forecast=memory, cache_told=told,
-            stragglers=left_out, stretch=stretch,
+            at=now, batch=None if shown is not None else state.batch, replicas=replicas, stragglers=left_out,
+            stretch=stretch,
         )  # fmt: skip
-    # While replicas come or go the window mixes two fleets, while the batch ramps two loads, and while requests change
-    # the model is asked for others than those that were served.
-    steady = (
-        state.batch is not None
-        and not of_requests.changing(jumped, now)
-        and abs(batch - state.batch) <= RAMP * max(batch, state.batch)
-        and state.replicas == replicas
-    )
-    kappa, samples, tilt = state.kappa, state.samples, state.tilt
-    stood = _stood(state, jumped, now)
-    if jumped == now and stood:
-        _, kappa, tilt = stood[0]  # what was learned since was of requests that nobody knew of
-    if shown is not None and itl is not None and steady and gone is not None and state.batch is not None:
-        # The latency is of the whole stretch, the batch of its ends.
-        time = state.stretch.time + gone
-        weight = _gain(time, samples)
-        kappa, tilt = _kappa(spec, profile, itl, (batch + state.batch) / 2, shape, weight, time, state)
-        samples += 1
+    learned = state
+    if shown is not None:
+        # While replicas come or go the window mixes two fleets, and while the batch ramps two loads.
+        steady = (
+            state.batch is not None
+            and abs(sample - state.batch) <= RAMP * max(sample, state.batch)
+            and state.replicas == replicas
+        )
+        if itl is not None and steady and shown.time is not None and state.batch is not None:
+            mean = (sample + state.batch) / 2 if shown.single else sample
+            learned = _scaled(spec, profile, itl, mean, requests.served, shown.time, state)
+        learned = learned._replace(batch=sample)
     waiting = pool.get(Signal.QUEUE_DEPTH).usable or 0.0
-    crowd, full, full_for = _saturation(pool, replicas, batch, now, state)
-    return state._replace(
+    at = now - (pool.get(Signal.RUNNING).age or 0.0)
+    crowd, full, full_for = _saturation(pool, replicas, batch, at, gone or 0.0, state)
+    return learned._replace(
         at=now,
-        kappa=kappa,
-        samples=samples,
-        tilt=tilt,
-        stood=stood,
-        batch=batch if shown is not None else state.batch,
         seen=max(batch, state.seen or 0.0),
-        kv_sequences=_kv_sequences(pool, batch, gain, state.kv_sequences),
-        slots=state.slots.take(pool.replicas.values(), waiting, now) if waiting else state.slots,
+        kv_sequences=_kv_sequences(pool, batch, weight(gone, state.samples), state.kv_sequences),
+        slots=state.slots.take(pool.replicas.values(), waiting, at) if waiting else state.slots,
         full=full,
         full_for=full_for,
         replicas=replicas,
         crowd=crowd,
-        shape=shape,
-        jumped=jumped,
-        forecast=memory,
-        cache_told=told,
         stragglers=left_out,
         stretch=stretch,
     )
+
+
+def _together(
+    shown: Shown, reading: Reading | None, profile: Profile, served: Shape
+) -> tuple[float | None, float | None, int]:  # fmt: skip
+    """Mean seconds per token, sequences per replica, and how many were left out as slow by themselves: those say nothing
+    of the others, and the model is of one that is not."""
+    rest = others(shown.replicas, profile, served)
+    if rest is not None:
+        return rest
+    itl = None if reading is None else reading.value
+    if reading is not None and reading.window is not None and shown.time is not None and reading.window < shown.time:
+        itl = shown.itl or itl  # a window that is longer than the stretch says it better
+    return itl, shown.batch, 0
 
 
 def _batch(pool: PoolReadings, itl: float | None, tokens: float, replicas: float) -> float | None:
@@ -121,15 +115,15 @@ def _kv_sequences(pool: PoolReadings, batch: float, gain: float, before: float |
 
 
 def _saturation(
-    pool: PoolReadings, replicas: float, batch: float, now: float, state: EstimatorState
+    pool: PoolReadings, replicas: float, batch: float, at: float, gone: float, state: EstimatorState
 ) -> tuple[Crowd | None, float | None, float]:  # fmt: skip
     """Since when replicas are crowded, the batch at which they are full, and for how long that was seen. A batch that
     does not grow while many wait for long is as large as this engine makes it; a short queue is normal between two
     steps and says nothing, and a batch that does grow has more coming, from a gateway that begins with little. What was
-    seen for a moment is soon forgotten, what was seen for hours is not."""
+    seen for a moment is soon forgotten, what was seen for hours is not. The batch was read `at` some time, unix
+    seconds: read once, it has not stayed, however often one looks; and the last look was `gone` seconds ago."""
     waiting = (pool.get(Signal.QUEUE_DEPTH).value or 0.0) / replicas
     delay = pool.get(Signal.QUEUE_DELAY).usable or 0.0
-    gone = now - state.at if state.at is not None else 0.0
     full, full_for = state.full, state.full_for
     if pool.get(Signal.STUCK).value:
         return None, full, full_for  # an engine that stands still is not full
@@ -137,33 +131,34 @@ def _saturation(
     if waiting >= max(1.0, CROWD * batch) and delay >= CROWD_DELAY:
         crowd = state.crowd
         if crowd is None or batch > GROWN * crowd.batch:
-            crowd = Crowd(now, batch)
-        elif now - crowd.since >= CROWDED:
+            crowd = Crowd(at, batch)
+        elif at - crowd.since >= CROWDED:
             return crowd, max(batch, state.seen or 0.0), full_for + gone  # what it once held, it can hold
-    if full is not None and not waiting:
-        full = max(full * math.exp(min(gone / (FORGET_FULL * max(full_for, 1.0)), FORGOTTEN)), batch)
+        else:
+            crowd = Crowd(crowd.since, min(crowd.batch, batch))
+    if full is not None:
+        if not waiting:
+            full *= math.exp(min(gone / (FORGET_FULL * max(full_for, 1.0)), FORGOTTEN))
+        full = max(full, batch)
     return crowd, full, full_for
 
 
-def _kappa(
-    spec: EstimatorSpec, as_learned: Profile, itl: float, batch: float, shape: Shape, gain: float, gone: float,
+def _scaled(
+    spec: EstimatorSpec, as_learned: Profile, itl: float, batch: float, served: Shape, seconds: float,
     state: EstimatorState,
-) -> tuple[float, Tilt]:  # fmt: skip
-    """Follow measured over modelled step time, in logs and slowly, and how it changes with the batch."""
+) -> EstimatorState:  # fmt: skip
+    """After one more sample, of so many seconds: kappa follows measured over modelled step time, in logs and slowly,
+    and the tilt how it changes with the batch."""
     lo, hi = spec.kappa_bounds
-    profile = spec.prior
-    ratio = min(max(itl / step_time(as_learned, shape, batch), lo), hi)
+    gain = weight(seconds, state.samples)
+    ratio = min(max(itl / step_time(as_learned, served, batch), lo), hi)
     kappa = math.exp(math.log(state.kappa) + gain * (math.log(ratio) - math.log(state.kappa)))
-    modelled = step_time(profile, shape, batch)
-    grows = min(max(1.0 - profile.a / modelled, 0.0), 1.0)
-    return kappa, state.tilt.take(gone, grows, min(max(itl / modelled, lo), hi))
-
-
-def _stood(state: EstimatorState, jumped: float | None, now: float) -> tuple[Scale, ...]:
-    """The scale a minute and two minutes ago; as it was before, while requests change."""
-    if of_requests.changing(jumped, now) or (state.stood and now - state.stood[-1].at < STOOD):
-        return state.stood
-    return *state.stood[-1:], Scale(now, state.kappa, state.tilt)
+    modelled = step_time(spec.prior, served, batch)
+    grows = min(max(1.0 - spec.prior.a / modelled, 0.0), 1.0)
+    tilt = state.tilt.take(seconds, grows, min(max(itl / modelled, lo), hi))
+    return state._replace(
+        kappa=kappa, tilt=tilt, samples=state.samples + 1, trained=state.trained + seconds
+    )  # fmt: skip
 
 
 def bent(profile: Profile, state: EstimatorState) -> Profile:
@@ -177,20 +172,9 @@ def bent(profile: Profile, state: EstimatorState) -> Profile:
     )  # fmt: skip
 
 
-def _itl(pool: PoolReadings) -> float | None:
+def _itl(pool: PoolReadings) -> Reading | None:
     for signal in (Signal.ITL, Signal.TPOT):
         reading = pool.latency(signal, "mean")
         if reading.value:
-            return reading.value
+            return reading
     return None
-
-
-def _gain(gone: float | None, samples: int) -> float:
-    """Weight of a new sample: by the time that passed, and fast while there are few; the prior counts as one. What is
-    looked at more often than there are samples has its part of one at each look."""
-    if gone is None:
-        gone = LEARN_TIME
-    first = 1.0 / (samples + 2)
-    if gone < STRETCH:
-        first = 1 - (1 - first) ** (gone / STRETCH)
-    return max(1 - math.exp(-gone / LEARN_TIME), first)

@@ -67,24 +67,16 @@ class Crowd(NamedTuple):
     batch: float
 
 
-class Scale(NamedTuple):
-    """How far the step-time model was off `at` some time, unix seconds."""
-
-    at: float
-    kappa: float
-    tilt: Tilt
-
-
 class OfVersion(NamedTuple):
-    """What was learned of replicas of one version, each as in ``EstimatorState``; `trained` the seconds of samples that
-    are behind its kappa, and whether it is the `heir` of another version that ran here before it."""
+    """What was learned of replicas of one version, each as in ``EstimatorState``, and whether it is the `heir` of
+    another version that ran here before it."""
 
     at: float | None = None
     kappa: float = 1.0
     samples: int = 0
+    trained: float = 0.0
     stretch: Stretch = Stretch()
     tilt: Tilt = Tilt()
-    stood: tuple[Scale, ...] = ()
     batch: float | None = None
     seen: float | None = None
     kv_sequences: float | None = None
@@ -93,28 +85,29 @@ class OfVersion(NamedTuple):
     full_for: float = 0.0
     replicas: float | None = None
     crowd: Crowd | None = None
-    trained: float = 0.0
+    stragglers: int = 0
     heir: bool = False
 
 
 class EstimatorState(NamedTuple):
-    """`stood` is the scale of the model one and two minutes ago, oldest first; `batch` the sequences per replica at the
-    last tick, `seen` the most so far; `kv_sequences` how many sequences fill the KV cache of one replica; `slots`
-    what single replicas show of a limit of the batch; `full` the batch at which requests had to wait, where that was
-    seen, `full_for` how many seconds of that, and `crowd` what may become it; `jumped` when requests became longer all
-    at once, unix seconds; `asked` capacity that was asked for and is awaited: (replicas, unix seconds); `lags` seconds
-    that capacity took to come, newest last; `cache_told` whether KV usage was ever read; `stragglers` how many replicas
-    are slow by themselves. Where versions are told apart, what is said here of a replica is of `version`, which most of
-    them run, and `versions` has what was learned of each (``versions``); `fitting` the share of the work that a
-    downgrade may take by the size of its prompts; `blamed` when one of them failed far more than the rest, unix
-    seconds; `tenants` what was done for each."""
+    """`kappa` is how far the step-time model is off, `tilt` how it is bent, `samples` and `trained` how many samples
+    and how many seconds of them are behind both, and `stretch` what there is of the next one; `batch` the sequences per
+    replica of the last sample, `seen` the most so far; `kv_sequences` how many sequences fill the KV cache of one
+    replica; `slots` what single replicas show of a limit of the batch; `full` the batch at which requests had to wait,
+    where that was seen, `full_for` how many seconds of that, and `crowd` what may become it; `changed` when the lengths
+    of requests last changed beyond chance, unix seconds; `asked` capacity that was asked for and is awaited: (replicas,
+    unix seconds); `lags` seconds that capacity took to come, newest last; `cache_told` whether KV usage was ever read;
+    `stragglers` how many replicas are slow by themselves. Where versions are told apart, what else is said here of a
+    replica is of `version`, which most of them run, and `versions` has what was learned of each (``versions``);
+    `fitting` the share of the work that a downgrade may take by the size of its prompts; `blamed` when one of them
+    failed far more than the rest, unix seconds; `tenants` what was done for each."""
 
     at: float | None = None
     kappa: float = 1.0
     samples: int = 0
+    trained: float = 0.0
     stretch: Stretch = Stretch()
     tilt: Tilt = Tilt()
-    stood: tuple[Scale, ...] = ()
     batch: float | None = None
     seen: float | None = None
     kv_sequences: float | None = None
@@ -124,7 +117,7 @@ class EstimatorState(NamedTuple):
     replicas: float | None = None
     crowd: Crowd | None = None
     shape: Shape | None = None
-    jumped: float | None = None
+    changed: float | None = None
     forecast: ahead_of.ForecastState = ahead_of.ForecastState()
     accepted: float | None = None
     asked: tuple[tuple[float, float], ...] = ()

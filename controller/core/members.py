@@ -107,7 +107,8 @@ def _by_samples(parts: Sequence[Reading]) -> Reading:
     if samples <= 0:
         return Reading(State.MISSING, note="no samples in the group")
     value = math.fsum((one.value or 0.0) * (one.count or 0.0) for one in used) / samples
-    return Reading(_worst(used), value, count=samples, age=_oldest(used))
+    windows = [one.window for one in used if one.window is not None]
+    return Reading(_worst(used), value, count=samples, age=_oldest(used), window=min(windows, default=None))
 
 
 def _worst(parts: Sequence[Reading]) -> State:

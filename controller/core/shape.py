@@ -4,77 +4,102 @@ The mean of a minute's requests is another one each minute, so what is learned f
 prompts become three times as long has not got these minutes: until they are over half of its demand is unseen. So a
 window that says more than chance can is believed:
 
-    change = ln(work of a request in the window / as learned) >= JUMP   and   change * sqrt(its requests) >= CHANCE
+    change = ln(work of a request in the window / as learned)
+    |change| >= CHANGE   and   |change| * sqrt(requests of the window) >= CHANCE
 
 Work is what the prior of the step model charges for a request, so longer prompts that are in the cache are none.
-Shorter requests are followed slowly all the same: capacity is not given back in a hurry. And what is hardly known yet
-cannot jump: it is followed fast, and what was learned of the model is the first there is.
+Shorter requests are followed slowly all the same: capacity is not given back in a hurry. But while what is learned is
+on its way, in either direction, the steps of an engine are judged by the requests that it served meanwhile: by those
+that are learned it would look slow, or quick, and would be taken for that long after.
 """
 
 import math
+from typing import NamedTuple
 
 from controller.core.learned import EstimatorState
 from controller.core.model import PoolReadings
+from controller.core.pace import LEARN_TIME, weight
 from controller.core.signals import Signal
 from controller.core.step_model import Profile, Shape, charges
 
-JUMP = 0.4  # half as much work per request again
+CHANGE = 0.4  # half as much work per request again, or a third less
 CHANCE = 10.0  # standard errors, if requests were independent and as varied as they are long: they are less and more so
-KNOWN = 12  # samples of the model, three minutes of a usual interval, from which on a shape is known
-FOLLOW = 10.0  # seconds over which a jump is followed
-AFTER = 120.0  # seconds from the last such change on: windows of a minute hold the new lengths alone by then
+FOLLOW = 10.0  # seconds over which longer requests are followed
+FILLED = 60.0  # seconds from the last such change on, in which the window fills with the new lengths
+SETTLED = 2 * LEARN_TIME  # seconds from it on, after which what is learned has arrived
 
 
-def followed(
-    profile: Profile, pool: PoolReadings, seen: Shape, state: EstimatorState, gain: float, now: float
-) -> tuple[Shape, float | None]:  # fmt: skip
-    """What is learned of the shape from the one that is `seen`, and when it last jumped, unix seconds. `gain` is the
-    weight of what is seen where nothing jumps."""
-    jumped = now if _jumps(profile, pool, seen, state) else state.jumped
-    if changing(jumped, now) and state.at is not None:
-        gain = max(gain, 1 - math.exp((state.at - now) / FOLLOW))
-    return _blend(state.shape, seen, gain), jumped
+class Requests(NamedTuple):
+    """What is known of a pool's requests: the shape that is `learned`, the one by which the steps of the window are to
+    be judged, and when they last `changed` beyond chance, unix seconds."""
+
+    learned: Shape
+    served: Shape
+    changed: float | None
 
 
-def changing(jumped: float | None, now: float) -> bool:
-    """Whether requests have just become longer."""
-    return jumped is not None and now - jumped <= AFTER
+def requests(profile: Profile, pool: PoolReadings, state: EstimatorState, now: float) -> Requests | None:
+    """None while nothing finishes or no tokens are counted."""
+    seen = _seen(pool, state.shape)
+    if seen is None:
+        return None
+    gone = now - state.at if state.at is not None else None
+    gain, known = weight(gone, state.samples), state.shape
+    if known is None or gone is None:
+        return Requests(seen if known is None else _between(known, seen, gain), seen, state.changed)
+    change = _change(profile, known, seen)
+    changed = now if _beyond_chance(change, pool) else state.changed
+    since = now - changed if changed is not None else math.inf
+    if change > 0 and 0 <= since <= FILLED:
+        gain = max(gain, 1 - math.exp(-gone / FOLLOW))
+    learned = _between(known, seen, gain)
+    return Requests(learned, seen if 0 <= since <= SETTLED else learned, changed)
 
 
-def _jumps(profile: Profile, pool: PoolReadings, seen: Shape, state: EstimatorState) -> bool:
-    """Whether the requests of the window are longer than those that are known, and not by chance."""
-    if state.shape is None or state.samples < KNOWN:
-        return False
-    begun = pool.get(Signal.BEGUN_RATE)
-    if begun.usable is None:
-        begun = pool.get(Signal.FINISHED_RATE)
-    count = (begun.usable or 0.0) * (begun.window or 0.0)
-    before, after = _work(profile, state.shape), _work(profile, seen)
+def _seen(pool: PoolReadings, known: Shape | None) -> Shape | None:
+    """Of the requests of the window; what is not read of them is as it was known.
+
+    Prompt tokens are counted when a request begins and answer tokens while it runs: over those that finished, both look
+    too long for as long as more begin than end, and a fleet that has just begun would be asked for threefold. All of
+    one window: over the requests of another one, whatever stops or starts looks absurdly long or short."""
+    finished, output = pool.get(Signal.FINISHED_RATE).value, pool.get(Signal.GENERATION_TOKEN_RATE).value
+    if not finished or not output:
+        return None
+    before = known if known is not None else Shape(0.0, 0.0)
+    begun = pool.get(Signal.BEGUN_RATE).usable or finished
+    prompt, hit = pool.get(Signal.PROMPT_TOKEN_RATE).value, pool.get(Signal.PREFIX_HIT_RATE).value
+    return Shape(
+        before.prompt if prompt is None else prompt / begun,
+        2 * output / (begun + finished),
+        before.hit_rate if hit is None else min(max(hit, 0.0), 1.0),
+    )
+
+
+def _change(profile: Profile, known: Shape, seen: Shape) -> float:
+    """How much more work a request of the window is than one that is known, as a logarithm."""
+    before, after = _work(profile, known), _work(profile, seen)
     if not before or not after:  # a profile may say that sequences cost nothing, and prompts be all in the cache
-        return False
-    change = math.log(after / before)
-    return change >= JUMP and change * math.sqrt(count) >= CHANCE
+        return 0.0
+    return math.log(after / before)
 
 
 def _work(profile: Profile, shape: Shape) -> float:
     return charges(profile, shape.hit_rate)(shape.prompt, shape.output)
 
 
-def measured(pool: PoolReadings, prompt: float, output: float, finished: float) -> Shape:
-    """Of the requests of the window, from tokens and requests per second.
+def _beyond_chance(change: float, pool: PoolReadings) -> bool:
+    """Whether the requests of the window are others than those that are known, and not by chance."""
+    if abs(change) < CHANGE:
+        return False
+    begun = pool.get(Signal.BEGUN_RATE)
+    if begun.usable is None:
+        begun = pool.get(Signal.FINISHED_RATE)
+    count = (begun.usable or 0.0) * (begun.window or 0.0)
+    return abs(change) * math.sqrt(count) >= CHANCE
 
-    Prompt tokens are counted when a request begins and answer tokens while it runs: over those that finished, both look
-    too long for as long as more begin than end, and a fleet that has just begun would be asked for threefold. All of
-    one window: over the requests of another one, whatever stops or starts looks absurdly long or short."""
-    hit = min(max(pool.get(Signal.PREFIX_HIT_RATE).value or 0.0, 0.0), 1.0)
-    begun = pool.get(Signal.BEGUN_RATE).usable or finished
-    return Shape(prompt / begun, 2 * output / (begun + finished), hit)
 
-
-def _blend(old: Shape | None, new: Shape, gain: float) -> Shape:
-    """Part of the way from what is known to what is seen; all of it where nothing is known."""
-    if old is None:
-        return new
+def _between(old: Shape, new: Shape, gain: float) -> Shape:
+    """Part of the way from what is known to what is seen."""
     return Shape(
         old.prompt + gain * (new.prompt - old.prompt),
         old.output + gain * (new.output - old.output),

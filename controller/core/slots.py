@@ -6,8 +6,8 @@ runs just as many sequences, and none ever runs more. A batch that something els
 cache, is another one at each scrape, so its largest is seen once. Others may run less while requests wait: a new one
 warms up, and a cap of the fleet leaves some unfilled. So it counts that many pile up at one number. Governor's own cap
 stands above the operating point, so where that is what limits, the least of both is still the operating point. And the
-number has to stay: a gateway that begins new replicas with a small share lets all of them run just as many, and more a
-few seconds later.
+number has to stay, from sample to sample: a gateway that begins new replicas with a small share lets all of them run
+just as many, and more a few seconds later.
 """
 
 import math
@@ -22,49 +22,55 @@ SHARE = 1 / 3  # of all of those that must be at it, or
 PILE = 1.5  # times as many as show each number just below, where a tail's end has fewer: else something else limits
 NEAR = 0.1  # share of it that is just below
 LASTS = 30.0  # seconds for which that was the largest: what a gateway gives new replicas is more by then
+PAUSE = 120.0  # seconds without a look, of which nobody knows what was the largest
+AGAIN = 0.5  # seconds: what is no more than this younger is the same sample, looked at again
 MEMORY = 240  # scrapes after which what was seen counts half
 
 
 class Slots(NamedTuple):
-    """`top` is the largest batch of a replica so far; of the scrapes while requests waited, `at` showed that and
-    `below` less, `near` of them less by a tenth at most. It was first seen at `since`, and last looked at at `until`,
-    unix seconds."""
+    """`top` is the largest batch of a replica so far; of the scrapes while requests waited, the `same` was shown by so
+    many and less by those `below`, `near` of them less by a tenth at most. It has `lasted` so many seconds, and the
+    last sample was from `until`, unix seconds."""
 
     top: float = 0.0
-    at: int = 0
+    same: int = 0
     below: int = 0
     near: int = 0
-    since: float = 0.0
+    lasted: float = 0.0
     until: float = 0.0
 
     @property
     def limit(self) -> float | None:
         """Sequences that a replica runs at most; None while nothing shows that there is such a limit."""
-        piled = self.at >= SHARE * (self.at + self.below) or self.at * _width(self.top) >= PILE * self.near
-        return self.top if self.at >= ENOUGH and piled and self.until - self.since >= LASTS else None
+        piled = self.same >= SHARE * (self.same + self.below) or self.same * _width(self.top) >= PILE * self.near
+        return self.top if self.same >= ENOUGH and piled and self.lasted >= LASTS else None
 
-    def take(self, replicas: Collection[Scope], waiting: float, now: float) -> "Slots":
-        """One look at all replicas of a pool, `now` in unix seconds. Of the requests that are waiting, those that no
-        replica has wait at a gateway, for any of them."""
+    def take(self, replicas: Collection[Scope], waiting: float, at: float) -> "Slots":
+        """One look at all replicas of a pool, sampled `at` unix seconds. Of the requests that are waiting, those that
+        no replica has wait at a gateway, for any of them."""
+        gone = at - self.until
+        if 0 <= gone <= AGAIN:
+            return self
         inside = [scope.get(Signal.QUEUE_DEPTH).usable or 0.0 for scope in replicas]
         held = waiting - math.fsum(inside) >= 1
-        top, at, below, near, since, _ = self
+        top, same, below, near, lasted, _ = self
+        lasted += gone if 0 <= gone <= PAUSE else 0.0
         for scope, mine in zip(replicas, inside, strict=True):
             running = scope.get(Signal.RUNNING).usable
             if running is None or not (held or mine >= 1):
                 continue
             if running > top:  # it can do more than was thought
-                top, at, below, near, since = running, 0, 0, 0, now
+                top, same, below, near, lasted = running, 0, 0, 0, 0.0
             if running == top:
-                at += 1
+                same += 1
             else:
                 below += 1
                 near += running >= top - _width(top)
-        if at + below > MEMORY:
-            at, below, near = at // 2, below // 2, near // 2
-        if below > MEMORY / 4 and at < ENOUGH:  # a lower limit since, or none: begin again
+        if same + below > MEMORY:
+            same, below, near = same // 2, below // 2, near // 2
+        if below > MEMORY / 4 and same < ENOUGH:  # a lower limit since, or none: begin again
             return Slots()
-        return Slots(top, at, below, near, since, now)
+        return Slots(top, same, below, near, lasted, at)
 
 
 def _width(top: float) -> int:

@@ -6,52 +6,73 @@ what was learned was of those that read no prompt, which are a fifth faster, and
 step times are learned of a quarter of a minute, in however many looks it was seen.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from controller.core.pace import SAMPLE
 from controller.core.stragglers import Look
 
-ENOUGH = 14.0  # seconds, a little less than the usual interval
+
+class Sum(NamedTuple):
+    """The looks at one replica: seconds between tokens over all gaps, how many gaps, sequences times seconds, running
+    and flowing, and of how many seconds they are."""
+
+    itl: float = 0.0
+    gaps: float = 0.0
+    running: float = 0.0
+    flowing: float = 0.0
+    time: float = 0.0
+
+
+class Shown(NamedTuple):
+    """What a stretch of `time` seconds has shown, None for the first look of all: each replica that is still there, and
+    the mean `batch` of all in sequences per replica. Of a single look that is the one at its end."""
+
+    replicas: Mapping[str, Look]
+    batch: float | None
+    time: float | None = None
+    single: bool = True
+
+    @property
+    def itl(self) -> float | None:
+        """Mean seconds per token; None where no replica tells any."""
+        gaps = math.fsum([one.gaps for one in self.replicas.values()])
+        return math.fsum([one.itl * one.gaps for one in self.replicas.values()]) / gaps if gaps else None
 
 
 class Stretch(NamedTuple):
-    """`time` in seconds, and sums of the looks in it by replica: seconds between tokens, how many such gaps, and
-    sequences times seconds, running and flowing. All of them were looks at as many `replicas`; for `away` seconds there
-    have been others."""
+    """`time` in seconds, sums of the looks in it by replica, and the `sequences` of a mean replica times seconds."""
 
     time: float = 0.0
-    sums: Mapping[str, Look] = {}
-    replicas: float | None = None
-    away: float = 0.0
+    sums: Mapping[str, Sum] = {}
+    sequences: float = 0.0
 
     def take(
-        self, seen: Mapping[str, Look], gone: float | None, replicas: float, *, whole: bool = True
-    ) -> "tuple[Stretch, Mapping[str, Look] | None]":
-        """One more look, over `gone` seconds, at so many `replicas`. The second value is what they showed in all of the
-        stretch, once it is long enough and a look is `whole`, of as many as the one before; a look that is of as much
-        by itself is taken as it is, and so is the first. A page that is missed is passed over; where replicas came or
-        went, a stretch of the others begins, with a whole look too."""
-        if gone is None or (gone >= ENOUGH and not self.time):
-            return Stretch(), seen
-        if self.replicas not in {None, replicas}:
-            away = self.away + gone
-            return (Stretch() if away >= ENOUGH else self._replace(away=away)), None
-        if self.replicas is None and not whole:
-            return Stretch(), None
+        self, seen: Mapping[str, Look], batch: float | None, gone: float | None, *, whole: bool
+    ) -> "tuple[Stretch, Shown | None]":
+        """One more look, over `gone` seconds, at replicas with a mean `batch`. The second value is what they showed in
+        all of the stretch, once it is long enough; a look that is of as much by itself is taken as it is, and so is the
+        first. Passed over is one that is not `whole`, of as many replicas as the one before: a page was missed, or some
+        came or went. And one at which nobody runs anything: what is measured are the steps of those that do."""
+        if gone is None or gone >= SAMPLE:
+            return Stretch(), Shown(seen, batch, gone)
+        if not batch or not whole:
+            return self, None
         sums = dict(self.sums)
         for name, one in seen.items():
-            before = sums.get(name, Look(0.0, 0.0, 0.0, 0.0))
-            sums[name] = Look(
+            before = sums.get(name, Sum())
+            sums[name] = Sum(
                 before.itl + one.itl * one.gaps, before.gaps + one.gaps, before.running + one.running * gone,
-                before.flowing + one.flowing * gone,
+                before.flowing + one.flowing * gone, before.time + gone,
             )  # fmt: skip
-        time = self.time + gone
-        if time < ENOUGH or not whole:
-            return Stretch(time, sums, replicas), None
+        time, sequences = self.time + gone, self.sequences + batch * gone
+        if time < SAMPLE:
+            return Stretch(time, sums, sequences), None
         # Who is gone meanwhile has not shown enough.
         means = {
-            name: Look(one.itl / one.gaps, one.gaps, one.running / time, one.flowing / time)
+            name: Look(one.itl / one.gaps, one.gaps, one.running / one.time, one.flowing / one.time)
             for name, one in sorted(sums.items())
             if name in seen
         }
-        return Stretch(), means
+        return Stretch(), Shown(means, sequences / time, time, single=False)

@@ -20,14 +20,15 @@ from controller.core import learn as of_replica
 from controller.core.learned import EstimatorSpec, EstimatorState, OfVersion
 from controller.core.members import together
 from controller.core.model import PoolReadings
+from controller.core.shape import requests
 from controller.core.signals import Signal
 from controller.core.slots import ENOUGH
 from controller.core.step_model import Capacity, Shape, capacity, proven, step_time
 
 WATCHED = 120.0  # seconds of samples after which a version counts by its own step time
 KEPT = 4  # versions that are remembered; those that run now and the newest of the others
-_SHARED = ("at", "kappa", "samples", "stretch", "tilt", "stood", "batch", "seen", "kv_sequences", "slots", "full",
-           "full_for", "replicas", "crowd")  # fmt: skip
+_SHARED = ("at", "kappa", "samples", "trained", "stretch", "tilt", "batch", "seen", "kv_sequences", "slots", "full",
+           "full_for", "replicas", "crowd", "stragglers")  # fmt: skip
 _OWN = (Signal.RUNNING, Signal.KV_USAGE, Signal.STUCK, Signal.GENERATION_TOKEN_RATE)
 
 
@@ -50,26 +51,28 @@ def learn(
     whose versions nobody tells."""
     groups = serving(pool)
     if not groups:
-        return of_replica.learn(spec, pool, replicas, now, state, memory, told=told)
+        asked = requests(spec.prior, pool, state, now)
+        return of_replica.learn(spec, pool, replicas, now, state, memory, asked, told=told)
     main = _main(groups, state.version)
     known = dict(state.versions) or {main: _of(state, OfVersion())}
     heir = _heir(known.get(state.version, known.get(main, OfVersion())))
     before = {version: known.get(version, heir) for version in groups}
-    trust = max(one.samples for one in known.values())
-    if len(groups) == 1:
-        whole = of_replica.learn(spec, pool, replicas, now, _as(state, before[main], state.at), memory, told=told)
-        after = {main: _of(whole, before[main])}
-    else:
-        whole = of_replica.learn(spec, pool, replicas, now, state._replace(samples=trust), memory, told=told)
-        after = {}
-        for version, names in groups.items():
-            mine = _as(whole, before[version], state.at)
-            made = of_replica.learn(
-                spec, part(pool, names), float(len(names)), now, mine, memory, told=told, shape=whole.shape
-            )
-            after[version] = _of(made, before[version])
+    known_for = max(one.samples for one in known.values())
+    asked = requests(spec.prior, pool, state._replace(samples=known_for), now)
+    made = state
+    after = {}
+    for version, names in groups.items():
+        alone = len(groups) == 1
+        mine = pool if alone else part(pool, names)
+        count = replicas if alone else float(len(names))
+        made = of_replica.learn(
+            spec, mine, count, now, _as(state, before[version], state.at), memory, asked, told=told
+        )  # fmt: skip
+        after[version] = _of(made, before[version])
     versions = _remembered({**known, **after}, groups)
-    return _as(whole, after[main], now)._replace(version=main, versions=versions)
+    return _as(made, after[main], now)._replace(
+        version=main, versions=versions, stragglers=sum(one.stragglers for one in after.values())
+    )
 
 
 def part(pool: PoolReadings, names: Sequence[str]) -> PoolReadings:
@@ -154,7 +157,7 @@ def _main(groups: Mapping[str, Sequence[str]], before: str) -> str:
 def _heir(known: OfVersion) -> OfVersion:
     """What a version begins with after another one: the same values as a prior. What the other one has shown that it
     carries, or how its parts were bent, is no proof for this one."""
-    slots = known.slots._replace(at=min(known.slots.at, ENOUGH), below=min(known.slots.below, ENOUGH), near=0)
+    slots = known.slots._replace(same=min(known.slots.same, ENOUGH), below=min(known.slots.below, ENOUGH), near=0)
     return OfVersion(kappa=known.kappa, kv_sequences=known.kv_sequences, slots=slots, full=known.full, heir=True)
 
 
@@ -178,10 +181,8 @@ def _as(state: EstimatorState, one: OfVersion, at: float | None) -> EstimatorSta
 
 def _of(state: EstimatorState, before: OfVersion) -> OfVersion:
     """What was learned of one version, out of a state that is about it."""
-    own = {name: getattr(state, name) for name in _SHARED}
-    gone = (state.at or 0.0) - (before.at or 0.0) if before.at is not None and state.samples > before.samples else 0.0
-    return before._replace(**own, trained=before.trained + gone)
+    return before._replace(**{name: getattr(state, name) for name in _SHARED})
 
 
-if set(_SHARED) != set(OfVersion._fields) - {"trained", "heir"}:
+if set(_SHARED) != set(OfVersion._fields) - {"heir"}:
     raise AssertionError("what is learned of a version is what is learned of a replica")

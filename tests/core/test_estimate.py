@@ -169,6 +169,50 @@ def test_a_batch_that_grows_second_by_second_is_not_full() -> None:
     assert learn(*stuck, spec=free, every=1.0)[1].full == 4.0
 
 
+def test_a_batch_that_was_passed_is_no_limit() -> None:
+    """A start that stood at four for twelve seconds and then grew was planned as one of four until it had stopped
+    growing: sixteen times the replicas that were there."""
+    free = replace(SPEC, profile=None)
+    start = [pool(batch=4.0, waiting=40.0, delay=10.0)] * 12
+    grows = [pool(batch=4.0 + i, waiting=200.0, delay=10.0) for i in range(1, 61)]
+
+    for till in range(1, len(grows) + 1):
+        made, state = learn(*start, *grows[:till], spec=free, every=1.0)
+        assert state.full is not None
+        assert state.full >= 4.0 + till
+        assert made.unit_sequences is not None
+        assert made.unit_sequences >= 4.0 + till
+
+
+def test_a_batch_that_fell_and_grows_again_is_not_full() -> None:
+    """Replicas came, so the batch of each fell from 20 to 5; on its way back it was below 20 for fifteen seconds."""
+    free = replace(SPEC, profile=None)
+    looks = [pool(batch=20.0, waiting=40.0, delay=10.0)]
+    looks += [pool(batch=5.0 + i, waiting=100.0, delay=10.0) for i in range(14)]
+
+    assert learn(*looks, spec=free, every=1.0)[1].full is None
+
+
+def test_one_sample_that_is_looked_at_every_second_is_no_batch_that_stays() -> None:
+    """Scraped every 15 s and looked at each second, the first moment of a start was the limit after ten looks."""
+    free = replace(SPEC, profile=None)
+
+    def look(second: int) -> PoolReadings:
+        one = pool(batch=4.0 + 15 * (second // 15), waiting=100.0, delay=10.0)
+        running = one.get(Signal.RUNNING)._replace(age=float(second % 15))
+        return replace(one, signals={**one.signals, Signal.RUNNING: running})
+
+    assert learn(*[look(second) for second in range(60)], spec=free, every=1.0)[1].full is None
+    assert learn(*[look(0)] * 12, spec=free, every=1.0)[1].full == 4.0
+
+
+def test_a_crowd_before_a_silence_is_not_the_one_after_it() -> None:
+    free = replace(SPEC, profile=None)
+    crowd = pool(batch=3.0, waiting=20.0, delay=10.0)
+
+    assert learn(*[crowd] * 2, *[pool(rate=0.0)] * 100, crowd, spec=free, every=1.0)[1].full is None
+
+
 def test_what_an_engine_once_held_it_can_hold() -> None:
     seen = [pool(batch=40.0)] * 3
     made, _ = learn(*seen, *[pool(batch=3.0, waiting=20.0, delay=60.0)] * 3, spec=replace(SPEC, profile=None))

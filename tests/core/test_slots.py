@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from controller.core.model import Scope
 from controller.core.reading import Reading, State
 from controller.core.signals import Signal
-from controller.core.slots import ENOUGH, LASTS, MEMORY, Slots
+from controller.core.slots import ENOUGH, LASTS, MEMORY, PAUSE, Slots
 
 NOW = 1_000_000.0
 Look = tuple[float, float]
@@ -99,3 +99,25 @@ def test_a_gateway_that_warms_its_fleet_up_is_no_limit() -> None:
 
     ramp = [[(2 + second // 2, 0)] * 8 for second in range(60)]
     assert all(seen(ramp[:till], gateway=9, every=1.0).limit is None for till in range(len(ramp)))
+
+
+def test_one_sample_that_is_looked_at_every_second_has_not_stayed() -> None:
+    """Scraped once a minute and looked at each second, what a gateway gave at its first moment was the limit after
+    half a minute."""
+    slots = Slots()
+    for _ in range(60):
+        slots = slots.take([scope(2, 0)] * 8, 9.0, NOW)
+    assert slots.limit is None
+    assert slots.same == 8
+
+    for i in range(1, 4):
+        slots = slots.take([scope(2, 0)] * 8, 9.0, NOW + i * 60.0)
+    assert slots.limit == 2.0
+
+
+def test_two_slow_starts_a_day_apart_are_no_limit() -> None:
+    first = seen([[(2, 0)] * 8] * 3, gateway=9, every=1.0)
+    again = first.take([scope(2, 0)] * 8, 9.0, first.until + 86_400.0)
+
+    assert again.lasted < PAUSE
+    assert again.limit is None

@@ -7,12 +7,13 @@ import pytest
 from controller.core import estimate
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.model import PoolReadings, Scope
+from controller.core.pace import SAMPLE
 from controller.core.reading import Reading, State
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.step_model import Profile, Shape, step_time
 from controller.core.stragglers import Look
-from controller.core.stretch import ENOUGH, Stretch
+from controller.core.stretch import Shown, Stretch
 
 PROFILE = Profile(a=0.01, b=2e-5, c=1e-4, d=1e-8, e=0.0, max_num_seqs=64)
 SPEC = EstimatorSpec("llm", (Objective("itl", Signal.ITL, 0.06, 0.95, 60.0),), PROFILE)
@@ -99,26 +100,55 @@ def test_a_page_that_is_missed_now_and_then_does_not_end_all_learning(every: flo
     assert learned(looks, every).kappa == pytest.approx(1.3, rel=0.03)
 
 
-def test_a_stretch_ends_when_replicas_come() -> None:
-    """Who has just come is cold, and its steps are no measure of the others."""
-    few, more = pool([1.0] * 4, 1.0, 1.0), pool([1.0] * 5, 1.0, 1.0)
+@pytest.mark.parametrize("every", [1.0, 2.0, 5.0])
+@pytest.mark.parametrize("turn", [12.0, 16.0, 20.0, 26.0])
+def test_a_fleet_that_changes_every_quarter_of_a_minute_is_learned_of(every: float, turn: float) -> None:
+    """A stretch had to be of one fleet. With a replica that came and went every twenty seconds none was ever whole, and
+    an engine that was a third slower than its profile was never seen to be."""
+    looks = [pool([1.3] * (3 + int(i * every // turn) % 2), 1.3, every) for i in range(int(1200 / every))]
 
-    assert learned([few] * 10 + [more] * 5, 1.0).stretch.replicas == 4.0
-    assert learned([few] * 10 + [more] * 20, 1.0).stretch.replicas == 5.0
+    assert learned(looks, every).kappa == pytest.approx(1.3, rel=0.02)
+
+
+@pytest.mark.parametrize("every", [1.0, 5.0, 7.0])
+@pytest.mark.parametrize("idle", [5, 20])
+def test_a_moment_in_which_nobody_runs_anything_does_not_spoil_the_rest(every: float, idle: int) -> None:
+    """A small fleet has nothing to do every few seconds, and each time what was seen before was thrown away."""
+    busy = pool([1.3] * REPLICAS, 1.3, every)
+    still = replace(busy, signals={**busy.signals, Signal.RUNNING: ok(0.0)})
+    looks = [still if i % idle == 0 else busy for i in range(int(1800 / every))]
+
+    assert learned(looks, every).kappa == pytest.approx(1.3, rel=0.01)
+
+
+def test_who_came_in_the_middle_has_the_batch_of_its_own_time() -> None:
+    """Over all of the stretch it seemed to run half as much, and to be slow for that."""
+    look = Look(0.1, 70.0, 12.0, 11.0)
+    stretch, shown = Stretch(), None
+    for i in range(int(SAMPLE)):
+        seen = {"a": look, "b" if i < 9 else "c": look}
+        stretch, shown = stretch.take(seen, 12.0, 1.0, whole=True)
+
+    assert shown is not None
+    assert sorted(shown.replicas) == ["a", "c"]
+    assert shown.replicas["c"] == pytest.approx((0.1, 70.0 * 5, 12.0, 11.0))
+    assert shown.batch == pytest.approx(12.0)
 
 
 def test_a_look_of_a_quarter_of_a_minute_is_taken_as_it_is() -> None:
     seen = {"a": Look(0.1, 70.0, 3.0, 3.1)}
-    assert Stretch().take(seen, ENOUGH, 1.0) == (Stretch(), seen)
-    assert Stretch().take(seen, None, 1.0) == (Stretch(), seen)
+    assert Stretch().take(seen, 3.0, SAMPLE, whole=True) == (Stretch(), Shown(seen, 3.0, SAMPLE))
+    assert Stretch().take(seen, 3.0, None, whole=True) == (Stretch(), Shown(seen, 3.0))
 
 
 def test_who_is_gone_before_the_end_says_nothing() -> None:
-    stretch, first = Stretch().take({"a": Look(0.1, 10.0, 3.0, 3.0), "b": Look(0.2, 10.0, 3.0, 3.0)}, 7.0, 2.0)
-    after, seen = stretch.take({"a": Look(0.4, 5.0, 5.0, 4.0)}, 7.0, 2.0)
+    both = {"a": Look(0.1, 10.0, 3.0, 3.0), "b": Look(0.2, 10.0, 3.0, 3.0)}
+    stretch, first = Stretch().take(both, 3.0, 7.0, whole=True)
+    after, shown = stretch.take({"a": Look(0.4, 5.0, 5.0, 4.0)}, 5.0, 7.0, whole=True)
 
     assert first is None
     assert after == Stretch()
-    assert seen is not None
-    assert list(seen) == ["a"]
-    assert seen["a"] == pytest.approx(((0.1 * 10 + 0.4 * 5) / 15, 15.0, 4.0, 3.5))
+    assert shown is not None
+    assert list(shown.replicas) == ["a"]
+    assert shown.replicas["a"] == pytest.approx(((0.1 * 10 + 0.4 * 5) / 15, 15.0, 4.0, 3.5))
+    assert (shown.batch, shown.time, shown.itl) == pytest.approx((4.0, 14.0, 0.2))
