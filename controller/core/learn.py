@@ -87,8 +87,8 @@ def learn(
 def _together(
     shown: Shown, reading: Reading | None, profile: Profile, served: Shape
 ) -> tuple[float | None, float | None, int]:  # fmt: skip
-    """Mean seconds per token, sequences per replica, and how many were left out as slow by themselves: those say nothing
-    of the others, and the model is of one that is not."""
+    """Mean seconds per token, sequences per replica, and how many were left out as slow by themselves: those say
+    nothing of the others, and the model is of one that is not."""
     rest = others(shown.replicas, profile, served)
     if rest is not None:
         return rest
