@@ -76,11 +76,13 @@ def _nobody_left(j: Judge, finished: Reading) -> bool:
 def _admitted(j: Judge, window: float) -> Reading:
     if not j.fresh:
         return j.absent(Fact.ADMITTED)
-    value, covered = queueing.admitted(j.history, j.now, window), j.history.covered(j.now, window)
-    if value is None or covered <= 0:
+    gone = queueing.admitted(j.history, j.now, window)
+    if gone is None or gone.seconds <= 0:
         return j.absent(Fact.ADMITTED)
     source = j.source(Fact.ADMITTED) or j.source(Fact.TTFT)
-    return j.measured(Reading(State.OK, value / covered, count=value, window=covered, source=source))
+    state, note = (State.OK, "") if gone.fact not in j.unread else j.windowed(gone.fact)
+    value = gone.many / gone.seconds
+    return j.measured(Reading(state, value, count=gone.many, window=gone.seconds, source=source, note=note))
 
 
 def _offered(j: Judge) -> Reading:

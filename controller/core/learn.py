@@ -8,8 +8,8 @@ import math
 from controller.core import forecast as ahead_of
 from controller.core.learned import Crowd, EstimatorSpec, EstimatorState
 from controller.core.model import PoolReadings
-from controller.core.pace import weight
-from controller.core.reading import Reading
+from controller.core.pace import SAMPLE, weight
+from controller.core.reading import Reading, State
 from controller.core.shape import Requests
 from controller.core.signals import Signal
 from controller.core.step_model import Profile, Shape, step_time
@@ -20,6 +20,7 @@ RAMP = 0.35  # kappa is frozen while the batch changes by more than this share f
 CROWD = 0.25  # waiting per running request above which a replica counts as full
 CROWD_DELAY = 2.0  # seconds of queue delay below which nobody counts as waiting for a slot
 CROWDED = 10.0  # seconds of that with a batch that does not grow, after which it counts as full
+MOST = 60.0  # seconds that one sample is of at most: after a pause it is no more of the version than at a long interval
 GROWN = 1.1  # times the batch that have grown
 FORGET_FULL = 240.0  # times as long as it was seen, a learned limit of the batch takes to grow by an e-fold
 FORGOTTEN = 5.0  # e-folds at once: after days of silence there is no limit left to speak of
@@ -35,9 +36,11 @@ def learn(
     state = state._replace(forecast=memory, cache_told=told)
     gone = now - state.at if state.at is not None else None
     if requests is not None:
-        state = state._replace(shape=requests.learned, changed=requests.changed)
+        state = state._replace(shape=requests.learned, jumped=requests.jumped, changed=requests.changed)
     if not replicas or requests is None or not tokens:
-        return state._replace(at=now, batch=None, replicas=replicas, stretch=Stretch(), crowd=None)
+        if _unread(pool) and gone is not None and gone < SAMPLE:
+            return state._replace(at=now)  # a look was missed, and what others have seen stays
+        return state._replace(at=now, batch=None, replicas=replicas, stretch=Stretch(), crowd=None, stragglers=0)
     reading = _itl(pool)
     itl = None if reading is None else reading.value
     batch = _batch(pool, itl, tokens, replicas)
@@ -47,7 +50,7 @@ def learn(
     )
     sample = batch
     if shown is not None:
-        itl, sample, left_out = _together(shown, reading, profile, requests.served)
+        itl, sample, left_out = _measured(shown, reading, profile, requests.served)
         if shown.single:
             batch = sample
     if not batch or not sample:
@@ -84,7 +87,7 @@ def learn(
     )
 
 
-def _together(
+def _measured(
     shown: Shown, reading: Reading | None, profile: Profile, served: Shape
 ) -> tuple[float | None, float | None, int]:  # fmt: skip
     """Mean seconds per token, sequences per replica, and how many were left out as slow by themselves: those say
@@ -96,6 +99,12 @@ def _together(
     if reading is not None and reading.window is not None and shown.time is not None and reading.window < shown.time:
         itl = shown.itl or itl  # a window that is longer than the stretch says it better
     return itl, shown.batch, 0
+
+
+def _unread(pool: PoolReadings) -> bool:
+    """Whether nobody knows if anything finished, or was generated."""
+    rates = (pool.get(Signal.FINISHED_RATE), pool.get(Signal.GENERATION_TOKEN_RATE))
+    return any(one.state is State.MISSING for one in rates)
 
 
 def _batch(pool: PoolReadings, itl: float | None, tokens: float, replicas: float) -> float | None:
@@ -134,8 +143,8 @@ def _saturation(
             crowd = Crowd(at, batch)
         elif at - crowd.since >= CROWDED:
             return crowd, max(batch, state.seen or 0.0), full_for + gone  # what it once held, it can hold
-        else:
-            crowd = Crowd(crowd.since, min(crowd.batch, batch))
+        elif replicas > (state.replicas or 0.0):
+            crowd = Crowd(crowd.since, min(crowd.batch, batch))  # shared by more, and it grows from there
     if full is not None:
         if not waiting:
             full *= math.exp(min(gone / (FORGET_FULL * max(full_for, 1.0)), FORGOTTEN))
@@ -157,7 +166,7 @@ def _scaled(
     grows = min(max(1.0 - spec.prior.a / modelled, 0.0), 1.0)
     tilt = state.tilt.take(seconds, grows, min(max(itl / modelled, lo), hi))
     return state._replace(
-        kappa=kappa, tilt=tilt, samples=state.samples + 1, trained=state.trained + seconds
+        kappa=kappa, tilt=tilt, samples=state.samples + 1, trained=state.trained + min(seconds, MOST)
     )  # fmt: skip
 
 

@@ -94,13 +94,14 @@ class EstimatorState(NamedTuple):
     and how many seconds of them are behind both, and `stretch` what there is of the next one; `batch` the sequences per
     replica of the last sample, `seen` the most so far; `kv_sequences` how many sequences fill the KV cache of one
     replica; `slots` what single replicas show of a limit of the batch; `full` the batch at which requests had to wait,
-    where that was seen, `full_for` how many seconds of that, and `crowd` what may become it; `changed` when the lengths
-    of requests last changed beyond chance, unix seconds; `asked` capacity that was asked for and is awaited: (replicas,
-    unix seconds); `lags` seconds that capacity took to come, newest last; `cache_told` whether KV usage was ever read;
-    `stragglers` how many replicas are slow by themselves. Where versions are told apart, what else is said here of a
-    replica is of `version`, which most of them run, and `versions` has what was learned of each (``versions``);
-    `fitting` the share of the work that a downgrade may take by the size of its prompts; `blamed` when one of them
-    failed far more than the rest, unix seconds; `tenants` what was done for each."""
+    where that was seen, `full_for` how many seconds of that, and `crowd` what may become it; `jumped` when requests
+    last became longer and `changed` when their lengths last changed in either direction, beyond chance, unix seconds;
+    `asked` capacity that was asked for and is awaited: (replicas, unix seconds); `lags` seconds that capacity took to
+    come, newest last; `cache_told` whether KV usage was ever read; `stragglers` how many replicas are slow by
+    themselves. Where versions are told apart, what else is said here of a replica is of `version`, which most of them
+    run, and `versions` has what was learned of each (``versions``); `fitting` the share of the work that a downgrade
+    may take by the size of its prompts; `blamed` when one of them failed far more than the rest, unix seconds;
+    `tenants` what was done for each."""
 
     at: float | None = None
     kappa: float = 1.0
@@ -117,6 +118,7 @@ class EstimatorState(NamedTuple):
     replicas: float | None = None
     crowd: Crowd | None = None
     shape: Shape | None = None
+    jumped: float | None = None
     changed: float | None = None
     forecast: ahead_of.ForecastState = ahead_of.ForecastState()
     accepted: float | None = None

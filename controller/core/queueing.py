@@ -6,6 +6,7 @@ time to drain the queue at the rate at which requests leave it, and how long the
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from controller.core.facts import Fact
 from controller.core.reading import Reading, State
@@ -15,12 +16,21 @@ from controller.core.windows import Entry, History, counted, left_queue
 ADMIT_WINDOW = 30.0  # seconds over which the rate of leaving the queue is measured
 
 
-def admitted(history: History, now: float, window: float) -> float | None:
+class Admitted(NamedTuple):
+    """How many requests left the queue, in how many seconds that could be read, and what tells it."""
+
+    many: float
+    seconds: float
+    fact: Fact
+
+
+def admitted(history: History, now: float, window: float) -> Admitted | None:
     """Requests that left the queue within the window: counted as such, else by their first token."""
-    entries = history.within(now, window)
+    entries = list(history.within(now, window))
     for fact in (Fact.ADMITTED, Fact.TTFT, Fact.FINISHED):
         if any(fact in e.counters or fact in e.histograms for e in entries):
-            return sum(counted(e, fact) for e in entries)
+            read = [e for e in entries if fact not in e.failed]
+            return Admitted(sum(counted(e, fact) for e in read), sum(e.seconds for e in read), fact)
     return None
 
 
@@ -52,10 +62,9 @@ def delay(history: History, now: float, waiting: Reading, finished_p99: Reading)
         return Reading(State.OK, value=0.0, lo=0.0, hi=0.0, source=waiting.source)
     age = oldest_wait(list(history.entries), now)
     gone = admitted(history, now, ADMIT_WINDOW)
-    covered = history.covered(now, ADMIT_WINDOW)
-    if not gone or covered <= 0:
+    if gone is None or not gone.many or gone.seconds <= 0:
         lo = max(age, finished or 0.0)
         return Reading(State.CENSORED, lo=lo, source=waiting.source, note="requests wait and none left the queue")
-    drain = waiting.value * covered / gone
+    drain = waiting.value * gone.seconds / gone.many
     value = max(drain, age, finished or 0.0)
-    return Reading(State.OK, value=value, lo=age, count=gone, window=covered, source=waiting.source)
+    return Reading(State.OK, value=value, lo=age, count=gone.many, window=gone.seconds, source=waiting.source)

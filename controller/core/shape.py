@@ -8,9 +8,10 @@ window that says more than chance can is believed:
     |change| >= CHANGE   and   |change| * sqrt(requests of the window) >= CHANCE
 
 Work is what the prior of the step model charges for a request, so longer prompts that are in the cache are none.
-Shorter requests are followed slowly all the same: capacity is not given back in a hurry. But while what is learned is
-on its way, in either direction, the steps of an engine are judged by the requests that it served meanwhile: by those
-that are learned it would look slow, or quick, and would be taken for that long after.
+Shorter requests are followed slowly all the same: capacity is not given back in a hurry. For two minutes from a jump on
+all is followed at once: what was a moment's is gone again by then. And while what is learned is on its way, in either
+direction, the steps of an engine are judged by the requests that it served meanwhile: by those that are learned it
+would look slow, or quick, and would be taken for that long after.
 """
 
 import math
@@ -19,45 +20,62 @@ from typing import NamedTuple
 from controller.core.learned import EstimatorState
 from controller.core.model import PoolReadings
 from controller.core.pace import LEARN_TIME, weight
+from controller.core.reading import State
 from controller.core.signals import Signal
 from controller.core.step_model import Profile, Shape, charges
 
 CHANGE = 0.4  # half as much work per request again, or a third less
-CHANCE = 10.0  # standard errors, if requests were independent and as varied as they are long: they are less and more so
+CHANCE = 10.0  # standard errors, were requests as varied as they are long; many, since those of one client are alike
 FOLLOW = 10.0  # seconds over which longer requests are followed
-FILLED = 60.0  # seconds from the last such change on, in which the window fills with the new lengths
-SETTLED = 2 * LEARN_TIME  # seconds from it on, after which what is learned has arrived
+AFTER = 120.0  # seconds from the last jump on: windows of a minute hold the new lengths alone by then, or the old ones
+SETTLED = 2 * LEARN_TIME  # seconds from a change on, after which what is learned has arrived
+_MADE_OF = (
+    Signal.BEGUN_RATE, Signal.FINISHED_RATE, Signal.PROMPT_TOKEN_RATE, Signal.GENERATION_TOKEN_RATE,
+    Signal.PREFIX_HIT_RATE,
+)  # fmt: skip
 
 
 class Requests(NamedTuple):
-    """What is known of a pool's requests: the shape that is `learned`, the one by which the steps of the window are to
-    be judged, and when they last `changed` beyond chance, unix seconds."""
+    """What is known of a pool's requests: the shape that is `learned`, the one that was `served` in the window as far
+    as steps are to be judged by it, and when they last became longer (`jumped`) or `changed` in either direction beyond
+    chance, unix seconds."""
 
     learned: Shape
     served: Shape
+    jumped: float | None
     changed: float | None
 
 
-def requests(profile: Profile, pool: PoolReadings, state: EstimatorState, now: float) -> Requests | None:
-    """None while nothing finishes or no tokens are counted."""
+def learn(
+    profile: Profile, pool: PoolReadings, state: EstimatorState, samples: int, now: float
+) -> Requests | None:  # fmt: skip
+    """None while nothing finishes or no tokens are counted; `samples` of the model that there were."""
     seen = _seen(pool, state.shape)
     if seen is None:
         return None
     gone = now - state.at if state.at is not None else None
-    gain, known = weight(gone, state.samples), state.shape
+    gain, known = weight(gone, samples), state.shape
     if known is None or gone is None:
-        return Requests(seen if known is None else _between(known, seen, gain), seen, state.changed)
+        learned = seen if known is None else _between(known, seen, gain)
+        return Requests(learned, seen, state.jumped, state.changed)
+    jumped, changed = state.jumped, state.changed
     change = _change(profile, known, seen)
-    changed = now if _beyond_chance(change, pool) else state.changed
-    since = now - changed if changed is not None else math.inf
-    if change > 0 and 0 <= since <= FILLED:
+    whole = _whole(pool)
+    if whole and _beyond_chance(change, pool):
+        jumped, changed = now if change > 0 else jumped, now
+    if whole and _within(AFTER, jumped, now):
         gain = max(gain, 1 - math.exp(-gone / FOLLOW))
     learned = _between(known, seen, gain)
-    return Requests(learned, seen if 0 <= since <= SETTLED else learned, changed)
+    return Requests(learned, seen if _within(SETTLED, changed, now) else learned, jumped, changed)
+
+
+def _within(seconds: float, since: float | None, now: float) -> bool:
+    return since is not None and 0 <= now - since <= seconds
 
 
 def _seen(pool: PoolReadings, known: Shape | None) -> Shape | None:
-    """Of the requests of the window; what is not read of them is as it was known.
+    """Of the requests of the window; what could not be read of them is as it was known, and a cache that nobody asks is
+    none.
 
     Prompt tokens are counted when a request begins and answer tokens while it runs: over those that finished, both look
     too long for as long as more begin than end, and a fleet that has just begun would be asked for threefold. All of
@@ -67,12 +85,20 @@ def _seen(pool: PoolReadings, known: Shape | None) -> Shape | None:
         return None
     before = known if known is not None else Shape(0.0, 0.0)
     begun = pool.get(Signal.BEGUN_RATE).usable or finished
-    prompt, hit = pool.get(Signal.PROMPT_TOKEN_RATE).value, pool.get(Signal.PREFIX_HIT_RATE).value
+    prompt, hit = pool.get(Signal.PROMPT_TOKEN_RATE), pool.get(Signal.PREFIX_HIT_RATE)
     return Shape(
-        before.prompt if prompt is None else prompt / begun,
+        before.prompt if prompt.state is State.MISSING else (prompt.value or 0.0) / begun,
         2 * output / (begun + finished),
-        before.hit_rate if hit is None else min(max(hit, 0.0), 1.0),
+        before.hit_rate if hit.state is State.MISSING else min(max(hit.value or 0.0, 0.0), 1.0),
     )
+
+
+def _whole(pool: PoolReadings) -> bool:
+    """Whether all that a shape is made of was read in every second of the window: else some of it is too much, or too
+    little, for the rest."""
+    made_of = [pool.get(signal) for signal in _MADE_OF]
+    failed = any(one.state is State.MISSING and one.note for one in made_of)  # without a note nobody ever tells it
+    return not failed and not any(one.state in (State.UNDERFILLED, State.STALE) for one in made_of)
 
 
 def _change(profile: Profile, known: Shape, seen: Shape) -> float:

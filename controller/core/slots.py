@@ -23,7 +23,7 @@ PILE = 1.5  # times as many as show each number just below, where a tail's end h
 NEAR = 0.1  # share of it that is just below
 LASTS = 30.0  # seconds for which that was the largest: what a gateway gives new replicas is more by then
 PAUSE = 120.0  # seconds without a look, of which nobody knows what was the largest
-AGAIN = 0.5  # seconds: what is no more than this younger is the same sample, looked at again
+AGAIN = 0.5  # seconds: what is not younger by more than this is the same sample, looked at again
 MEMORY = 240  # scrapes after which what was seen counts half
 
 
@@ -49,12 +49,12 @@ class Slots(NamedTuple):
         """One look at all replicas of a pool, sampled `at` unix seconds. Of the requests that are waiting, those that
         no replica has wait at a gateway, for any of them."""
         gone = at - self.until
-        if 0 <= gone <= AGAIN:
+        if gone <= AGAIN:
             return self
         inside = [scope.get(Signal.QUEUE_DEPTH).usable or 0.0 for scope in replicas]
         held = waiting - math.fsum(inside) >= 1
         top, same, below, near, lasted, _ = self
-        lasted += gone if 0 <= gone <= PAUSE else 0.0
+        lasted += gone if gone <= PAUSE else 0.0
         for scope, mine in zip(replicas, inside, strict=True):
             running = scope.get(Signal.RUNNING).usable
             if running is None or not (held or mine >= 1):

@@ -34,12 +34,13 @@ class Others(NamedTuple):
 
 class Look(NamedTuple):
     """What one replica showed: mean seconds per token, how many gaps between tokens that is of, its sequences at the
-    end, and those that these gaps say were flowing."""
+    end, those that these gaps say were flowing, and of how many seconds the gaps are, 0 where that is not told."""
 
     itl: float
     gaps: float
     running: float
     flowing: float
+    window: float = 0.0
 
 
 def looks(pool: PoolReadings) -> dict[str, Look]:
@@ -49,7 +50,8 @@ def looks(pool: PoolReadings) -> dict[str, Look]:
         latency = scope.latency(_ITL, "mean")
         count, itl, running = latency.count or 0.0, latency.usable, scope.usable(_RUNNING)
         if count and itl and running is not None:
-            found[name] = Look(itl, count, running, count * itl / latency.window if latency.window else 0.0)
+            window = latency.window or 0.0
+            found[name] = Look(itl, count, running, count * itl / window if window else 0.0, window)
     return found
 
 
@@ -58,7 +60,7 @@ def others(seen: Mapping[str, Look], profile: Profile, shape: Shape) -> Others |
     not matter."""
     base, each, least = terms(profile, shape, 1.0)
     found = []
-    for itl, count, running, flowing in seen.values():
+    for itl, count, running, flowing, _ in seen.values():
         if count >= FEW:
             batch = max(flowing, running, 1.0)
             found.append((itl / max(base + each * batch, least * batch), itl, count, running))

@@ -62,8 +62,10 @@ class Stretch(NamedTuple):
         sums = dict(self.sums)
         for name, one in seen.items():
             before = sums.get(name, Sum())
+            # A sample that is older than the last look is looked at again, and has its gaps but once.
+            gaps = one.gaps * min(1.0, gone / one.window) if one.window else one.gaps
             sums[name] = Sum(
-                before.itl + one.itl * one.gaps, before.gaps + one.gaps, before.running + one.running * gone,
+                before.itl + one.itl * gaps, before.gaps + gaps, before.running + one.running * gone,
                 before.flowing + one.flowing * gone, before.time + gone,
             )  # fmt: skip
         time, sequences = self.time + gone, self.sequences + batch * gone

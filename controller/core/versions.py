@@ -20,7 +20,8 @@ from controller.core import learn as of_replica
 from controller.core.learned import EstimatorSpec, EstimatorState, OfVersion
 from controller.core.members import together
 from controller.core.model import PoolReadings
-from controller.core.shape import requests
+from controller.core.pace import SAMPLE
+from controller.core.shape import learn as of_requests
 from controller.core.signals import Signal
 from controller.core.slots import ENOUGH
 from controller.core.step_model import Capacity, Shape, capacity, proven, step_time
@@ -51,14 +52,13 @@ def learn(
     whose versions nobody tells."""
     groups = serving(pool)
     if not groups:
-        asked = requests(spec.prior, pool, state, now)
-        return of_replica.learn(spec, pool, replicas, now, state, memory, asked, told=told)
+        requests = of_requests(spec.prior, pool, state, state.samples, now)
+        return of_replica.learn(spec, pool, replicas, now, state, memory, requests, told=told)
     main = _main(groups, state.version)
     known = dict(state.versions) or {main: _of(state, OfVersion())}
     heir = _heir(known.get(state.version, known.get(main, OfVersion())))
     before = {version: known.get(version, heir) for version in groups}
-    known_for = max(one.samples for one in known.values())
-    asked = requests(spec.prior, pool, state._replace(samples=known_for), now)
+    requests = of_requests(spec.prior, pool, state, max(one.samples for one in known.values()), now)
     made = state
     after = {}
     for version, names in groups.items():
@@ -66,7 +66,7 @@ def learn(
         mine = pool if alone else part(pool, names)
         count = replicas if alone else float(len(names))
         made = of_replica.learn(
-            spec, mine, count, now, _as(state, before[version], state.at), memory, asked, told=told
+            spec, mine, count, now, _as(state, before[version], state.at), memory, requests, told=told
         )  # fmt: skip
         after[version] = _of(made, before[version])
     versions = _remembered({**known, **after}, groups)
@@ -171,10 +171,10 @@ def _remembered(
 
 
 def _as(state: EstimatorState, one: OfVersion, at: float | None) -> EstimatorState:
-    """The state with what was learned of one version in place of the pool's. One that was not there at the last tick
-    begins anew with its batch."""
+    """The state with what was learned of one version in place of the pool's. One that was not there `at` the last tick,
+    and for longer than a page may be missed, begins anew with its batch."""
     own = {name: getattr(one, name) for name in _SHARED}
-    if one.at != at:
+    if one.at is None or at is None or at - one.at >= SAMPLE:
         own["batch"] = None
     return state._replace(**own)
 

@@ -36,6 +36,18 @@ def decode(kind: type[T], data: Any) -> T:
     return typing.cast(T, _decoder(kind)(data))
 
 
+def salvage(kind: type[T], data: Mapping[str, Any]) -> tuple[T, tuple[str, ...]]:
+    """A record of type `kind` from what another version wrote of it, and the names of what cannot be read, which is as
+    by default. Raises one of ``FOREIGN`` where nothing is a record's."""
+    hints, parts, lost = typing.get_type_hints(kind), {}, []
+    for name, part in data.items():
+        try:
+            parts[name] = _decoder(hints[name])(part)
+        except FOREIGN:
+            lost.append(name)
+    return kind(**parts), tuple(lost)
+
+
 def target_of(text: str) -> Target:
     """The target that ``str(target)`` named."""
     pool, lever, *member = text.split("/", 2)

@@ -21,6 +21,7 @@ import structlog
 
 from controller.config import ConfigError
 from controller.core.decide import DecideState
+from controller.core.learned import EstimatorState
 from controller.core.model import Decision, Outcome, Pin, Target
 from controller.core.why import Why
 from controller.run import codec
@@ -141,16 +142,25 @@ def _take_memory(loop: ControlLoop, found: _Found, head: Plain) -> None:
     laws = Laws(parts.estimators, parts.rules, parts.policies) if same else _laws(before, found.file)
     policies = laws.policies if laws is not None else {}
     learned: Known
+    lost = set[str]()
+
+    def salvaged(data: Plain) -> EstimatorState:
+        one, gone = codec.salvage(EstimatorState, data)
+        lost.update(gone)
+        return one
+
     try:
         states = json.loads(found.states)["states"]
-        state, learned = restore(states, policies)
-        pins = {codec.target_of(text): codec.decode(Pin, one) for text, one in states.get("pins", {}).items()}
+        # What a person said stands, whatever else cannot be read.
+        parts.pins.inherit({codec.target_of(at): codec.decode(Pin, one) for at, one in states.get("pins", {}).items()})
+        state, learned = restore(states, policies, salvaged)
     except codec.FOREIGN as error:
         log.warning("memory_of_another_version", version=head.get("version"), error=f"{type(error).__name__}: {error}")
         return
+    if lost:
+        log.warning("learned_anew", version=head.get("version"), what=sorted(lost))
     if laws is not None and found.ticks_since:
         state, learned = _rolled(found, laws, state, learned)
-    parts.pins.inherit(pins)
     pools = {pool for pool in parts.estimators if same_pool(pool, before, parts.config)}
     loop.learned = {pool: one for pool, one in learned.items() if pool in pools}
     loop.state = state if same else carried(state, policies, parts.policies, parts.rules, pools)

@@ -1,6 +1,6 @@
 """The memory of the pure laws, as plain data and back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller.core.decide import DecideState
@@ -29,15 +29,18 @@ def encode_states(decided: DecideState, learned: Mapping[str, EstimatorState]) -
 
 
 def restore(
-    states: Mapping[str, Any], laws: Mapping[str, Policy[Any]]
-) -> tuple[DecideState, dict[str, EstimatorState]]:
-    """The states of a full record, for the laws at hand; a law without a recorded state starts anew. Raises one of
-    ``codec.FOREIGN`` for states of another version."""
+    states: Mapping[str, Any], laws: Mapping[str, Policy[Any]],
+    learned_of: Callable[[Any], EstimatorState] | None = None,
+) -> tuple[DecideState, dict[str, EstimatorState]]:  # fmt: skip
+    """The states of a full record, for the laws at hand; a law without a recorded state starts anew. `learned_of`
+    reads what was learned of a pool, where that may be of another version. Raises one of ``codec.FOREIGN`` for states
+    of another version."""
     policies = {
         key: codec.decode(type(laws[key].initial()), data) for key, data in states["policies"].items() if key in laws
     }
     guards = {codec.target_of(text): codec.decode(GuardState, data) for text, data in states["guards"].items()}
-    learned = {pool: codec.decode(EstimatorState, data) for pool, data in states["learned"].items()}
+    read = learned_of or (lambda data: codec.decode(EstimatorState, data))
+    learned = {pool: read(data) for pool, data in states["learned"].items()}
     fleet = codec.decode(FleetHold, states["fleet"]) if states["fleet"] is not None else None
     seen = {pool: codec.decode(Hindsight, data) for pool, data in states.get("hindsight", {}).items()}
     releases = codec.decode(FleetHold, states["releases"]) if states.get("releases") is not None else None

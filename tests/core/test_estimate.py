@@ -1,6 +1,7 @@
 """What is learned: the capacity of a replica, demand ahead, how long a replica takes to come."""
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -187,10 +188,19 @@ def test_a_batch_that_was_passed_is_no_limit() -> None:
 def test_a_batch_that_fell_and_grows_again_is_not_full() -> None:
     """Replicas came, so the batch of each fell from 20 to 5; on its way back it was below 20 for fifteen seconds."""
     free = replace(SPEC, profile=None)
-    looks = [pool(batch=20.0, waiting=40.0, delay=10.0)]
-    looks += [pool(batch=5.0 + i, waiting=100.0, delay=10.0) for i in range(14)]
+    looks = [pool(batch=20.0, waiting=40.0, delay=10.0, replicas=2)]
+    looks += [pool(batch=5.0 + i, waiting=100.0, delay=10.0, replicas=8) for i in range(14)]
 
     assert learn(*looks, spec=free, every=1.0)[1].full is None
+
+
+def test_a_full_batch_that_swings_is_full() -> None:
+    """Where the KV cache is the limit, a batch is another one each second. One that was lower for a moment made the
+    usual one look grown, and a replica was full after five minutes or never."""
+    free, chance = replace(SPEC, profile=None), random.Random(1)
+    looks = [pool(batch=24.0 * chance.gauss(1.0, 0.1), waiting=100.0, delay=10.0) for _ in range(40)]
+
+    assert learn(*looks, spec=free, every=1.0)[1].full is not None
 
 
 def test_one_sample_that_is_looked_at_every_second_is_no_batch_that_stays() -> None:

@@ -1,14 +1,15 @@
 """Requests that become longer all at once: learned over minutes, a fleet asks for half of what it needs meanwhile."""
 
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
 from controller.core import estimate
 from controller.core.learned import EstimatorSpec, EstimatorState
 from controller.core.model import PoolReadings
-from controller.core.reading import MISSING, Reading, State
-from controller.core.shape import FILLED, SETTLED
+from controller.core.reading import Reading, State
+from controller.core.shape import AFTER, SETTLED
 from controller.core.signals import Signal
 from controller.core.slo import Objective
 from controller.core.step_model import Profile, Shape, step_time
@@ -122,14 +123,40 @@ def test_what_may_be_chance_is_followed_over_minutes(readings: PoolReadings, why
 
 
 def test_shorter_requests_are_followed_over_minutes() -> None:
-    """Capacity is not given back in a hurry, also not right after requests became longer."""
+    """Capacity is not given back in a hurry."""
+    long = [pool(12_000.0)] * int(AFTER / EVERY + 2)
+
     assert prompt(learned(*CALM, pool(1300.0))) > 3700.0
-    assert prompt(learned(*CALM, *SHIFT, *[pool(12_000.0)] * 2, *[pool(4000.0)] * 4)) > 9000.0
+    assert prompt(learned(*CALM, *SHIFT, *long, *[pool(4000.0)] * 4)) > 9000.0
+
+
+def burst(seconds: float, every: float, period: float = 300.0, hours: float = 1.0) -> list[float]:
+    """Mean prompts of the last minute, at looks `every` so often, where they are long for some seconds of a period."""
+    looks = [i * every for i in range(1, int(hours * 3600 / every))]
+    return [
+        4000.0 + 8000.0 * sum(((at - back) % period) < seconds for back in range(int(WINDOW))) / WINDOW for at in looks
+    ]
+
+
+@pytest.mark.parametrize("every", [1.0, 15.0, 60.0])
+def test_a_moment_of_longer_requests_is_gone_when_it_is_over(every: float) -> None:
+    """Long prompts came for a minute in five. Followed up at once and down slowly, the fleet was sized for half as much
+    work again as there was, all day."""
+    means, state, known = burst(60.0, every), EstimatorState(), []
+    for i, mean in enumerate([4000.0] * 40 + means):
+        _, state = estimate.update(SPEC, pool(mean), None, NOW + i * every, state)
+        if i >= 40:
+            known.append(prompt(state))
+
+    assert fmean(known) == pytest.approx(fmean(means), rel=0.1)
 
 
 @pytest.mark.parametrize(("missing", "hit"), [((Signal.PROMPT_TOKEN_RATE,), 0.0), ((Signal.PREFIX_HIT_RATE,), 0.8)])
-@pytest.mark.parametrize("after", [0, int(FILLED / EVERY), int(SETTLED / EVERY) + 1])
-def test_what_is_not_read_is_as_it_was_and_not_zero(missing: tuple[Signal, ...], hit: float, after: int) -> None:
+@pytest.mark.parametrize("note", ["", "the query failed"])
+@pytest.mark.parametrize("after", [0, int(AFTER / EVERY), int(SETTLED / EVERY) + 1])
+def test_what_is_not_read_is_as_it_was_and_not_zero(
+    missing: tuple[Signal, ...], hit: float, after: int, note: str
+) -> None:
     """A query that failed once, just after prompts became longer, was read as prompts of no tokens: three quarters of
     the demand were gone with it."""
 
@@ -138,7 +165,8 @@ def test_what_is_not_read_is_as_it_was_and_not_zero(missing: tuple[Signal, ...],
 
     known = [cached(one) for one in (*CALM, *SHIFT, *[pool(12_000.0)] * after)]
     whole = cached(pool(12_000.0))
-    part = replace(whole, signals={**whole.signals, **dict.fromkeys(missing, MISSING)})
+    failed = Reading(State.MISSING, note=note)
+    part = replace(whole, signals={**whole.signals, **dict.fromkeys(missing, failed)})
     before, without = learned(*known).shape, learned(*known, part).shape
 
     assert before is not None
@@ -149,9 +177,40 @@ def test_what_is_not_read_is_as_it_was_and_not_zero(missing: tuple[Signal, ...],
         assert without.hit_rate == pytest.approx(before.hit_rate)
 
 
-def test_a_cache_that_is_not_read_is_no_change_of_requests() -> None:
-    warm = {**pool(4000.0).signals, Signal.PREFIX_HIT_RATE: Reading(State.OK, 0.8)}
-    assert learned(*[replace(pool(4000.0), signals=warm)] * 40, pool(4000.0)).changed is None
+WARM = replace(pool(4000.0), signals={**pool(4000.0).signals, Signal.PREFIX_HIT_RATE: Reading(State.OK, 0.8)})
+
+
+@pytest.mark.parametrize("state", [State.NO_TRAFFIC, State.UNSUPPORTED])
+def test_a_cache_that_was_switched_off_is_none(state: State) -> None:
+    """Nobody asks it any more. Taken for unread, it was believed as warm as before for ever, and every replica was
+    thought to serve two thirds more than it could."""
+    cold = {**pool(4000.0).signals, Signal.PREFIX_HIT_RATE: Reading(state)}
+    shape = learned(*[WARM] * 40, *[replace(pool(4000.0), signals=cold)] * 60).shape
+
+    assert shape is not None
+    assert shape.hit_rate < 0.02
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        {Signal.BEGUN_RATE: Reading(State.UNDERFILLED, 2.5, window=WINDOW)},
+        {Signal.BEGUN_RATE: Reading(State.MISSING, note="failed"), Signal.FINISHED_RATE: Reading(State.OK, 5.0)},
+        {Signal.PROMPT_TOKEN_RATE: Reading(State.UNDERFILLED, 120_000.0, window=WINDOW)},
+        {Signal.PREFIX_HIT_RATE: Reading(State.UNDERFILLED, 0.0)},
+    ],
+)
+def test_a_window_that_was_not_read_in_full_is_no_change_of_requests(doubt: dict[Signal, Reading]) -> None:
+    """One query failed for half a minute: there seemed to be half of the requests for the same tokens, three times the
+    demand was believed at once, and held for minutes."""
+    partly = replace(WARM, signals={**WARM.signals, **doubt})
+    before = learned(*[WARM] * 40).shape
+    state = learned(*[WARM] * 40, *[partly] * 3)
+
+    assert before is not None
+    assert state.shape is not None
+    assert state.changed is None
+    assert state.shape.prompt < 2 * before.prompt
 
 
 def test_longer_prompts_that_are_in_the_cache_are_no_jump() -> None:

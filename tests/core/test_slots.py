@@ -121,3 +121,12 @@ def test_two_slow_starts_a_day_apart_are_no_limit() -> None:
 
     assert again.lasted < PAUSE
     assert again.limit is None
+
+
+def test_an_older_sample_is_no_younger_one() -> None:
+    """Two sources of different ages in turn: each step forward was counted as time that passed."""
+    slots = Slots()
+    for i in range(12):
+        slots = slots.take([scope(2, 0)] * 8, 9.0, NOW + i - 9.0 * (i % 2))
+    assert slots.lasted <= 12.0
+    assert slots.limit is None

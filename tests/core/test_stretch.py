@@ -1,5 +1,6 @@
 """Step times looked at every second: who reads a prompt was slow, and what was learned was of those that read none."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -131,7 +132,7 @@ def test_who_came_in_the_middle_has_the_batch_of_its_own_time() -> None:
 
     assert shown is not None
     assert sorted(shown.replicas) == ["a", "c"]
-    assert shown.replicas["c"] == pytest.approx((0.1, 70.0 * 5, 12.0, 11.0))
+    assert shown.replicas["c"] == pytest.approx((0.1, 70.0 * 5, 12.0, 11.0, 0.0))
     assert shown.batch == pytest.approx(12.0)
 
 
@@ -150,5 +151,28 @@ def test_who_is_gone_before_the_end_says_nothing() -> None:
     assert after == Stretch()
     assert shown is not None
     assert list(shown.replicas) == ["a"]
-    assert shown.replicas["a"] == pytest.approx(((0.1 * 10 + 0.4 * 5) / 15, 15.0, 4.0, 3.5))
+    assert shown.replicas["a"] == pytest.approx(((0.1 * 10 + 0.4 * 5) / 15, 15.0, 4.0, 3.5, 0.0))
     assert (shown.batch, shown.time, shown.itl) == pytest.approx((4.0, 14.0, 0.2))
+
+
+def test_a_sample_that_is_looked_at_again_has_its_gaps_but_once() -> None:
+    """Scraped every 15 s and looked at every second, two slow tokens of a replica were thirty, and made a straggler."""
+    stretch, shown = Stretch(), None
+    for _ in range(int(SAMPLE)):
+        stretch, shown = stretch.take({"a": Look(0.1, 15.0, 3.0, 3.0, 15.0)}, 3.0, 1.0, whole=True)
+
+    assert shown is not None
+    assert shown.replicas["a"].gaps == pytest.approx(14.0)
+    assert shown.itl == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("fails", [0.15, 0.3])
+def test_a_query_that_fails_now_and_then_does_not_end_all_learning(fails: float) -> None:
+    """What finished could not be read in every sixth second, and what others had seen was thrown away with it."""
+    chance, whole = random.Random(1), pool([1.5] * 4, 1.5, 1.0)
+    failed = replace(
+        whole, signals={**whole.signals, Signal.FINISHED_RATE: Reading(State.MISSING, note="the query failed")}
+    )
+    looks = [failed if chance.random() < fails else whole for _ in range(1800)]
+
+    assert learned(looks, 1.0).kappa == pytest.approx(1.5, rel=0.02)

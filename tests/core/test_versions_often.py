@@ -7,7 +7,7 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from controller.core import estimate
+from controller.core import estimate, versions
 from controller.core.learned import EstimatorState
 from controller.core.model import PoolReadings, Scope
 from controller.core.ports import Estimate
@@ -78,3 +78,25 @@ def test_the_step_time_of_a_version_is_that_of_all_its_seconds_and_not_of_the_ne
 
     assert fmean(kappas) == pytest.approx(6 / 5.2, rel=0.02)  # in six seconds 5.2 seconds' worth of tokens
     assert pstdev(kappas) < 0.04
+
+
+@pytest.mark.parametrize(("every", "miss"), [(1.0, 5), (1.0, 15), (2.0, 5), (15.0, 5)])
+def test_a_canary_whose_page_is_missed_now_and_then_is_judged_all_the_same(every: float, miss: int) -> None:
+    """A canary of one replica was away for a look, and began anew with its batch: it never had a sample, and was
+    planned as a good one."""
+    with_it, without = fleet(**OLD, v2_3=2.5), fleet(**OLD)
+    looks = [without if i % miss == 0 else with_it for i in range(int(1800 / every))]
+    made, state = run([*steady(600, every, **OLD), *looks], every)
+
+    assert state.versions["v2"].trained > 600.0
+    assert made.versions["v2"] < 0.5 * made.versions["v1"]
+
+
+def test_a_pause_after_a_canary_came_is_not_time_in_which_it_was_watched() -> None:
+    """One sample after an hour's pause was an hour of it."""
+    _, state = run([*steady(600, 15.0, **OLD), *steady(45, 15.0, **OLD, v2_3=2.5)], 15.0)
+    later = (state.at or NOW) + 3600.0
+    _, state = estimate.update(SPEC, often(fleet(**OLD, v2_3=2.5), 15.0), None, later, state)
+    _, state = estimate.update(SPEC, often(fleet(**OLD, v2_3=2.5), 15.0), None, later + 15.0, state)
+
+    assert state.versions["v2"].trained < versions.WATCHED

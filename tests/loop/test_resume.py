@@ -275,6 +275,23 @@ def test_states_of_another_version_are_left_behind(tmp_path: Path) -> None:
     assert loop.learned["llm"].samples > 0
 
 
+def test_a_version_that_remembers_other_things_does_not_learn_all_anew(tmp_path: Path) -> None:
+    """After an upgrade nothing was known of the fleet any more, nor what guards held, because of one field."""
+    plant, loop = first_life(tmp_path)
+    (file,) = ledger_files(tmp_path)
+    text = gzip.decompress(file.read_bytes()).decode()
+    assert '"lags":' in text
+    text = text.replace('"lags":', '"delays":').replace('"slots":{', '"slots":{"at":3,')
+    file.write_bytes(gzip.compress(text.encode()))
+    reborn = second_life(plant, tmp_path)
+
+    known = reborn.learned["llm"]
+    assert known.samples > 10
+    assert known.kappa == pytest.approx(loop.learned["llm"].kappa, rel=0.05)
+    assert known.lags == ()
+    assert reborn.state.guards[REPLICAS].position is not None
+
+
 def test_no_ledger_yet_is_a_first_life(tmp_path: Path) -> None:
     plant = Plant(lambda t: 1.0)
     reborn = build(plant)
