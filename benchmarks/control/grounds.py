@@ -42,6 +42,13 @@ GROUNDS: Mapping[str, str] = {
         "minutes, stays between 11 and 16, and the PID creeps from 9 to 13 once; a constant fleet would do as well "
         "here."
     ),
+    "elsewhere:prompt-shift": (
+        "As many requests are three times the work from one second to the next, and a replica that is asked for then "
+        "serves three minutes later, so what stands there decides. keda-rate counts requests and sees no change: tuned "
+        "to half a request a second of each replica it has 14 of them all the time, which is what the long prompts "
+        "need. Governor has 7 or 8, asks for 16 within a minute and for 19 to 23 within two, misses what comes until "
+        "they serve, and gives back what was too many of them slowly."
+    ),
     "shed": (
         "The floor is out of reach for everybody. A Governor that is told the size of the crowd and asks in the "
         "second of its onset sheds 3.2 to 4.8 % of the smaller crowd and 9.1 to 10.4 % of the larger one, because "
