@@ -11,7 +11,8 @@ Work is what the prior of the step model charges for a request, so longer prompt
 Shorter requests are followed slowly all the same: capacity is not given back in a hurry. For two minutes from a jump on
 all is followed at once: what was a moment's is gone again by then. And while what is learned is on its way, in either
 direction, the steps of an engine are judged by the requests that it served meanwhile: by those that are learned it
-would look slow, or quick, and would be taken for that long after.
+would look slow, or quick, and would be taken for that long after. What is hardly known yet does not change: it is
+followed fast, and what was learned of the model by it is the first there is.
 """
 
 import math
@@ -26,6 +27,7 @@ from controller.core.step_model import Profile, Shape, charges
 
 CHANGE = 0.4  # half as much work per request again, or a third less
 CHANCE = 10.0  # standard errors, were requests as varied as they are long; many, since those of one client are alike
+KNOWN = 12  # samples of the model, three minutes of a usual interval, from which on a shape is known
 FOLLOW = 10.0  # seconds over which longer requests are followed
 AFTER = 120.0  # seconds from the last jump on: windows of a minute hold the new lengths alone by then, or the old ones
 SETTLED = 2 * LEARN_TIME  # seconds from a change on, after which what is learned has arrived
@@ -60,7 +62,7 @@ def learn(
         return Requests(learned, seen, state.jumped, state.changed)
     jumped, changed = state.jumped, state.changed
     change = _change(profile, known, seen)
-    whole = _whole(pool)
+    whole = samples >= KNOWN and _whole(pool)
     if whole and _beyond_chance(change, pool):
         jumped, changed = now if change > 0 else jumped, now
     if whole and _within(AFTER, jumped, now):

@@ -213,6 +213,15 @@ def test_a_window_that_was_not_read_in_full_is_no_change_of_requests(doubt: dict
     assert state.shape.prompt < 2 * before.prompt
 
 
+def test_the_first_load_on_a_fleet_is_no_change_of_requests() -> None:
+    """Requests that begin before any has ended look long. Taken for a change, the engines seemed quick enough for them,
+    and more replicas were asked for a minute later than they were needed."""
+    young = learned(*[pool(1000.0, rate=2.0)] * 8, *[pool(4000.0, 6000.0)] * 4)
+
+    assert young.changed is None
+    assert young.kappa > 1.1
+
+
 def test_longer_prompts_that_are_in_the_cache_are_no_jump() -> None:
     signals = {**pool(12_000.0).signals, Signal.PREFIX_HIT_RATE: Reading(State.OK, 0.7)}
     assert learned(*CALM, replace(pool(12_000.0), signals=signals)).changed is None
