@@ -54,10 +54,11 @@ class Stretch(NamedTuple):
         """One more look, over `gone` seconds, at replicas with a mean `batch`. The second value is what they showed in
         all of the stretch, once it is long enough; a look that is of as much by itself is taken as it is, and so is the
         first. Passed over is one that is not `whole`, of as many replicas as the one before: a page was missed, or some
-        came or went. And one at which nobody runs anything: what is measured are the steps of those that do."""
+        came or went. So are one at which nobody runs anything, since what is measured are the steps of those that do,
+        and a second one at the same time."""
         if gone is None or gone >= SAMPLE:
             return Stretch(), Shown(seen, batch, gone)
-        if not batch or not whole:
+        if not batch or not whole or gone <= 0:
             return self, None
         sums = dict(self.sums)
         for name, one in seen.items():

@@ -142,6 +142,11 @@ def test_a_look_of_a_quarter_of_a_minute_is_taken_as_it_is() -> None:
     assert Stretch().take(seen, 3.0, None, whole=True) == (Stretch(), Shown(seen, 3.0))
 
 
+def test_two_looks_at_the_same_time_are_one() -> None:
+    seen = {"a": Look(0.1, 15.0, 3.0, 3.0, 1.0)}
+    assert Stretch().take(seen, 3.0, 0.0, whole=True) == (Stretch(), None)
+
+
 def test_who_is_gone_before_the_end_says_nothing() -> None:
     both = {"a": Look(0.1, 10.0, 3.0, 3.0), "b": Look(0.2, 10.0, 3.0, 3.0)}
     stretch, first = Stretch().take(both, 3.0, 7.0, whole=True)
