@@ -28,9 +28,9 @@ MEMORY = 240  # scrapes after which what was seen counts half
 
 
 class Slots(NamedTuple):
-    """`top` is the largest batch of a replica so far; of the scrapes while requests waited, so many showed the `same` and
-    so many less (`below`), `near` of them less by a tenth at most. It has `lasted` so many seconds, and the last sample
-    was from `until`, unix seconds."""
+    """`top` is the largest batch of a replica so far; of the scrapes while requests waited, so many showed the
+    `same`, and so many less (`below`), `near` of them less by a tenth at most. It has `lasted` so many seconds, and
+    the last sample was from `until`, unix seconds."""
 
     top: float = 0.0
     same: int = 0
