@@ -1,9 +1,9 @@
 """Rollouts and canaries in the closed loop, told apart by `labels.version` or not."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from statistics import median
 from typing import Any, NamedTuple
 
-import pytest
 import yaml
 
 from controller.core.model import Decision, Lever
@@ -46,7 +46,13 @@ class Run(NamedTuple):
 
 
 def run(
-    told: bool, levers: Mapping[str, Any], minutes: int, rate: float, pools: Mapping[str, Any], ill: Mapping[str, Any]
+    told: bool,
+    levers: Mapping[str, Any],
+    minutes: int,
+    rate: float,
+    pools: Mapping[str, Any],
+    ill: Mapping[str, Any],
+    seed: int = 1,
 ) -> Run:
     life = {"pull": "5s", "load": "20s", "warm": "10s"}
     stream = {
@@ -85,7 +91,7 @@ def run(
     found = Origin(yaml.safe_dump(data), "versions", "").load()
     scenario = found.scenario
     assert isinstance(scenario, Scenario)
-    world = scenario.world(1)
+    world = scenario.world(seed)
     pilot = Governor(world, found.config)
     ticks, at = [], scenario.start
     while at < scenario.start + scenario.duration - 1e-6:
@@ -104,10 +110,10 @@ def _out(decision: Decision) -> bool:
     return decision.target.lever is Lever.BREAKER and decision.final is not None and decision.final < 0.25
 
 
-def rollout(told: bool) -> Run:
+def rollout(told: bool, seed: int = 1) -> Run:
     """All three replicas are replaced by ones whose steps take 1.6 times as long, one after another."""
     ill = {"kind": "rollout", "pool": "chat", "at": "150s", "version": "v2", "factor": 1.6}
-    return run(told, REPLICAS, 9, 48.0, {"chat": {"replicas": 3}}, ill)
+    return run(told, REPLICAS, 9, 48.0, {"chat": {"replicas": 3}}, ill, seed)
 
 
 def canary(told: bool, **ill: Any) -> Run:
@@ -128,20 +134,27 @@ def out_after(run: Run, since: float = 75.0) -> float:
 
 def test_a_rollout_to_a_slower_version_is_met_as_it_goes() -> None:
     """What was learned was the mean of both, and most of that of the quicker one, which makes most tokens: replicas
-    came two minutes late, with 90 % of all answers in time. Told apart it is 97 %, for 3 % more GPU time."""
-    blind, aware = rollout(False), rollout(True)
-    spent = [one.world.gpu_seconds(one.begin + 150.0, one.begin + 540.0) for one in (blind, aware)]
-    raised = [next(tick.at for tick in one.ticks if tick.replicas > 3) for one in (blind, aware)]
+    came a minute and a half late, with 85 % of all answers in time. Told apart it is 96 %, for 6 % more GPU time."""
+    pairs = [(rollout(False, seed), rollout(True, seed)) for seed in range(1, 6)]
 
-    assert blind.in_time(150.0) < 0.92
-    assert aware.in_time(150.0) > 0.97
-    assert spent[1] < 1.06 * spent[0]
-    assert raised[1] <= raised[0] - 60.0
+    def middle(of: Callable[[Run, Run], float]) -> float:
+        return median(of(blind, aware) for blind, aware in pairs)
+
+    assert pairs[0][1].in_time(150.0) > 0.975
+    assert middle(lambda blind, aware: blind.in_time(150.0)) < 0.88
+    assert middle(lambda blind, aware: aware.in_time(150.0) - blind.in_time(150.0)) > 0.07
+    assert middle(lambda blind, aware: _spent(aware) / _spent(blind)) < 1.07
+    assert middle(lambda blind, aware: _raised(aware) - _raised(blind)) <= -60.0
 
 
-@pytest.mark.xfail(strict=True, reason="97.4 %: capacity keeps less beyond the load than it did, for 9 % less GPU time")
-def test_a_rollout_to_a_slower_version_is_met_as_well_as_it_was() -> None:
-    assert rollout(True).in_time(150.0) > 0.975
+def _spent(run: Run) -> float:
+    """GPU-seconds from the rollout's begin on."""
+    return run.world.gpu_seconds(run.begin + 150.0, run.begin + 540.0)
+
+
+def _raised(run: Run) -> float:
+    """When a fourth replica was asked for."""
+    return next(tick.at for tick in run.ticks if tick.replicas > 3)
 
 
 def test_a_canary_that_fails_is_out_within_a_minute_and_asks_for_no_replicas() -> None:
