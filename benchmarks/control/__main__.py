@@ -10,7 +10,6 @@ writes docs/benchmarks.md; a part of it writes build/bench-control/benchmarks.md
 import argparse
 import itertools
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -62,12 +61,14 @@ def main(words: Sequence[str] | None = None) -> int:
         f"{estimated / given.cores / 60:.0f} minutes on {given.cores} cores when nothing is known yet",
         soft_wrap=True,
     )
+    cache = Cache(given.cache)
     if given.fresh:
-        shutil.rmtree(given.cache, ignore_errors=True)
+        for case in wanted:
+            cache.forget(case.name)
     begin = time.monotonic()
     try:
         with _progress() as told:
-            found, broken = run_all(wanted, program, Cache(given.cache), cores=given.cores, told=told)
+            found, broken = run_all(wanted, program, cache, cores=given.cores, told=told)
     except Interrupted as end:
         print("interrupted; what was finished is kept", file=sys.stderr)
         return 128 + end.signal
@@ -118,7 +119,7 @@ def _given(words: Sequence[str] | None) -> Given:
     parser.add_argument("--page", type=Path, default=None, help="where the page goes")
     parser.add_argument("--cache", type=Path, default=FOLDER, help=f"where results are kept (default {FOLDER})")
     parser.add_argument("--list", dest="cases", action="store_true", help="the cases, and whether they can be run here")
-    parser.add_argument("--fresh", action="store_true", help="forget what is known")
+    parser.add_argument("--fresh", action="store_true", help="run anew what is known of these scenarios")
     given = parser.parse_args(words, Given())
     if given.seeds is not None and not 0 < given.seeds < FIRST_TRAINING:
         parser.error(f"--seeds: is {given.seeds}; write 1 to {FIRST_TRAINING - 1}")

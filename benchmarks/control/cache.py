@@ -5,12 +5,13 @@ A file is written under another name and then renamed: what is there is whole. A
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.control.task import Counted, Outcome, Within
+from benchmarks.control.task import KEY, Counted, Outcome, Within
 
 FOLDER = Path("build") / "bench-control"
 
@@ -44,6 +45,12 @@ class Cache:
         fresh = path.with_suffix(f".{os.getpid()}")
         fresh.write_text(json.dumps(value), encoding="utf-8")
         fresh.replace(path)
+
+    def forget(self, case: str) -> None:
+        """Remove what is kept of a scenario, and nothing else: the folder may be one that holds more."""
+        for path in (self.folder / case).glob("*.json"):
+            if re.fullmatch(KEY, path.stem):
+                path.unlink(missing_ok=True)
 
     def _path(self, case: str, key: str) -> Path:
         return self.folder / case / f"{key}.json"

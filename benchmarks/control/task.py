@@ -20,6 +20,7 @@ from controller.simulate.jobs import GOVERNOR, ORACLE, STATIC
 from controller.simulate.score import Score, Share
 from controller.simulate.search import Mark
 
+KEY = "[0-9a-f]{20}"  # what names a result
 PLANT = ("simulator", "routing", "controller/simulate", "benchmarks/control/run.py")
 PEERS = (*PLANT, "controller/core", "sources", "benchmarks/peers")
 LOOP = (*PLANT, "controller/core", "controller/run", "controller/config", "sources", "policies")

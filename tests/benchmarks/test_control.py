@@ -202,6 +202,23 @@ def test_what_was_kept_is_what_was_found_and_a_damaged_file_is_run_again(tmp_pat
     assert cache.get("tiny", "abc") == (False, None)
 
 
+def test_to_run_anew_takes_nothing_of_a_folder_but_its_results(tmp_path: Path) -> None:
+    """`--cache ~ --fresh` removed the home folder."""
+    cache, task = Cache(tmp_path), Task("tiny", "none", 1)
+    for case in ("tiny", "step"):
+        cache.put(case, key(tiny(), task), outcome())
+    mine = [tmp_path / "thesis.md", tmp_path / "tiny" / "notes.json"]
+    for path in mine:
+        path.write_text("{}", encoding="utf-8")
+
+    cache.forget("tiny")
+    cache.forget("ramp")
+
+    assert cache.get("tiny", key(tiny(), task)) == (False, None)
+    assert cache.get("step", key(tiny(), task)) == (True, outcome())
+    assert all(path.exists() for path in mine)
+
+
 def test_a_result_of_another_run_is_not_taken_for_this_one() -> None:
     case, one = tiny(), Task("tiny", "hpa", 1, 10.0)
     longer = replace(case, scenario={**case.scenario, "duration": "12m"})
