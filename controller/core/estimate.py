@@ -48,14 +48,14 @@ def update(
     state = cold_start.watch(spec, target, replicas, now, state)
     horizon = cold_start.horizon(spec, state)
     offered = _offered(pool)
-    told = state.cache_told or pool.get(Signal.KV_USAGE).usable is not None
-    state = versions.learn(spec, pool, replicas, now, state, state.forecast, told=told)
+    state = versions.learn(spec, pool, replicas, now, state)
     gone = now - before if before is not None else 0.0
     tenants = followed(pool.tenants, state.tenants, gone) if pool.tenants else state.tenants
-    profile = bent(spec.prior, state)
+    profile = bent(spec.prior, state.replica)
     served, shown, rates = _capacity(spec, profile, state, replicas, versions.serving(pool, out))
     ahead, memory = _ahead(spec, served, offered, _recent(pool), now, horizon, state)
-    state = state._replace(tenants=tenants, forecast=memory)
+    told = state.cache_told or pool.get(Signal.KV_USAGE).usable is not None
+    state = state._replace(tenants=tenants, forecast=memory, cache_told=told)
     made = _assemble(spec, pool, replicas, served, shown, offered, ahead, horizon, state, profile)
     if len(state.versions) > 1:
         made, state = _told_apart(made, pool, rates, now, spec, state)
@@ -120,9 +120,8 @@ def _kv_tokens(profile: Profile, shape: Shape, state: EstimatorState) -> dict[st
     A prefix that they share counts for each of them, so what is measured is rather too much."""
     if profile.kv_tokens is not None:
         return {"kv_tokens": profile.kv_tokens}
-    if state.kv_sequences is None:
-        return {}
-    return {"kv_tokens": state.kv_sequences * (shape.prompt + shape.output / 2)}
+    full = state.replica.kv_sequences
+    return {} if full is None else {"kv_tokens": full * (shape.prompt + shape.output / 2)}
 
 
 def _batches(spec: EstimatorSpec, profile: Profile, shape: Shape, state: EstimatorState) -> dict[str, float]:
@@ -131,8 +130,9 @@ def _batches(spec: EstimatorSpec, profile: Profile, shape: Shape, state: Estimat
     measurements correct. And how many replicas are slow by themselves."""
     # That of the default profile is another engine's.
     told = spec.profile.max_num_seqs if spec.profile is not None else spec.max_num_seqs
-    most = [one for one in (state.slots.limit, told) if one is not None]
-    found = {"in_time": unseated(profile, shape, state.kappa, spec.itl_target, state.kv_sequences)}
+    one = state.replica
+    most = [limit for limit in (one.slots.limit, told) if limit is not None]
+    found = {"in_time": unseated(profile, shape, one.kappa, spec.itl_target, one.kv_sequences)}
     if most:
         found["slots"] = min(most)
     if state.stragglers:
@@ -154,7 +154,7 @@ def _assemble(
     waiting = pool.get(Signal.QUEUE_DEPTH).usable or 0.0
     left = _still_waiting(pool, waiting, offered, horizon)
     evidence = {f"demand_{name}": value for name, value in demands.items()}
-    evidence.update(kappa=state.kappa, horizon=horizon, waiting=waiting, still_waiting=left)
+    evidence.update(kappa=state.replica.kappa, horizon=horizon, waiting=waiting, still_waiting=left)
     if served is not None:
         evidence.update(unit_rate=served.rate, unit_sequences=served.sequences)
     if shown is not None:
@@ -168,7 +168,7 @@ def _assemble(
         expected = ahead.upper
         evidence.update(forecast_rate=ahead.value * served.rate, forecast_upper=ahead.upper * served.rate)
     if state.shape is not None:  # so that laws can compare replicas whose batches differ
-        base, each, least = terms(profile, state.shape, state.kappa)
+        base, each, least = terms(profile, state.shape, state.replica.kappa)
         evidence.update(step_base=base, step_each=each, step_least=least)
         evidence.update(_kv_tokens(profile, state.shape, state))
         evidence.update(_batches(spec, profile, state.shape, state))
@@ -194,7 +194,7 @@ def _assemble(
         backlog=left / (served.rate * DRAIN) if served is not None else 0.0,
         unit_rate=served.rate if served is not None else None,
         hit_rate=hit.value,
-        kappa=state.kappa,
+        kappa=state.replica.kappa,
         horizon=horizon,
         margin=BURN_MARGIN if burning else 0.0,
         burning=burning,
@@ -260,11 +260,10 @@ def _capacity(
     thinner = _thinner(state.shape, replicas)
     if len(state.versions) > 1 and groups:
         return versions.mixed(spec, state, state.shape, thinner, groups)
-    most = [one for one in (state.full, state.slots.limit) if one is not None]
-    served = capacity(
-        profile, state.shape, state.kappa, spec.itl_target, state.kv_sequences, min(most, default=None)
-    )  # fmt: skip
-    return served, proven(profile, thinner, state.kappa, served, state.seen), {}
+    one = state.replica
+    most = [limit for limit in (one.full, one.slots.limit) if limit is not None]
+    served = capacity(profile, state.shape, one.kappa, spec.itl_target, one.kv_sequences, min(most, default=None))
+    return served, proven(profile, thinner, one.kappa, served, one.seen), {}
 
 
 def _thinner(shape: Shape, replicas: float | None) -> Shape:

@@ -5,12 +5,10 @@ Pure: the readings of one tick and the memory before it give the memory after it
 
 import math
 
-from controller.core import forecast as ahead_of
-from controller.core.learned import Crowd, EstimatorSpec, EstimatorState
+from controller.core.learned import Crowd, EstimatorSpec, OfReplica
 from controller.core.model import PoolReadings
 from controller.core.pace import SAMPLE, weight
 from controller.core.reading import Reading, State
-from controller.core.shape import Requests
 from controller.core.signals import Signal
 from controller.core.step_model import Profile, Shape, step_time
 from controller.core.stragglers import looks, others
@@ -27,57 +25,53 @@ FORGOTTEN = 5.0  # e-folds at once: after days of silence there is no limit left
 
 
 def learn(
-    spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, now: float, state: EstimatorState,
-    memory: ahead_of.ForecastState, requests: Requests | None, *, told: bool,
-) -> EstimatorState:  # fmt: skip
-    """The next state. `memory` of the forecast, what is known of the `requests` of the whole pool, and `told`, whether
-    KV usage was ever read, go into it as they are."""
+    spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, now: float, known: OfReplica, served: Shape | None
+) -> OfReplica:
+    """What is known next of so many `replicas`, whose readings are those of `pool`. Their steps are judged by the
+    requests that were `served`; None while nobody can tell them."""
     tokens = pool.get(Signal.GENERATION_TOKEN_RATE).value
-    state = state._replace(forecast=memory, cache_told=told)
-    gone = now - state.at if state.at is not None else None
-    if requests is not None:
-        state = state._replace(shape=requests.learned, jumped=requests.jumped, changed=requests.changed)
-    if not replicas or requests is None or not tokens:
+    gone = now - known.at if known.at is not None else None
+    if not replicas or served is None or not tokens:
         if _unread(pool) and gone is not None and gone < SAMPLE:
-            return state._replace(at=now)  # a look was missed, and what others have seen stays
-        return state._replace(at=now, batch=None, replicas=replicas, stretch=Stretch(), crowd=None, stragglers=0)
+            return known._replace(at=now)  # a look was missed, and what others have seen stays
+        return known._replace(at=now, batch=None, replicas=replicas, stretch=Stretch(), crowd=None, stragglers=0)
     reading = _itl(pool)
     itl = None if reading is None else reading.value
     batch = _batch(pool, itl, tokens, replicas)
-    profile, left_out = bent(spec.prior, state), state.stragglers
-    stretch, shown = state.stretch.take(
-        looks(pool) if itl is not None else {}, batch, gone, whole=state.replicas == replicas
+    profile, left_out = bent(spec.prior, known), known.stragglers
+    stretch, shown = known.stretch.take(
+        looks(pool) if itl is not None else {}, batch, gone, whole=known.replicas == replicas
     )
     sample = batch
     if shown is not None:
-        itl, sample, left_out = _measured(shown, reading, profile, requests.served)
+        itl, sample, left_out = _measured(shown, reading, profile, served)
         if shown.single:
             batch = sample
     if not batch or not sample:
-        return state._replace(
-            at=now, batch=None if shown is not None else state.batch, replicas=replicas, stragglers=left_out,
+        return known._replace(
+            at=now, batch=None if shown is not None else known.batch, replicas=replicas, stragglers=left_out,
             stretch=stretch,
         )  # fmt: skip
-    learned = state
+    learned = known
     if shown is not None:
         # While replicas come or go the window mixes two fleets, and while the batch ramps two loads.
         steady = (
-            state.batch is not None
-            and abs(sample - state.batch) <= RAMP * max(sample, state.batch)
-            and state.replicas == replicas
+            known.batch is not None
+            and abs(sample - known.batch) <= RAMP * max(sample, known.batch)
+            and known.replicas == replicas
         )
-        if itl is not None and steady and shown.time is not None and state.batch is not None:
-            mean = (sample + state.batch) / 2 if shown.single else sample
-            learned = _scaled(spec, profile, itl, mean, requests.served, shown.time, state)
+        if itl is not None and steady and shown.time is not None and known.batch is not None:
+            mean = (sample + known.batch) / 2 if shown.single else sample
+            learned = _scaled(spec, profile, itl, mean, served, shown.time, known)
         learned = learned._replace(batch=sample)
     waiting = pool.get(Signal.QUEUE_DEPTH).usable or 0.0
     at = now - (pool.get(Signal.RUNNING).age or 0.0)
-    crowd, full, full_for = _saturation(pool, replicas, batch, at, gone or 0.0, state)
+    crowd, full, full_for = _saturation(pool, replicas, batch, at, gone or 0.0, known)
     return learned._replace(
         at=now,
-        seen=max(batch, state.seen or 0.0),
-        kv_sequences=_kv_sequences(pool, batch, weight(gone, state.samples), state.kv_sequences),
-        slots=state.slots.take(pool.replicas.values(), waiting, at) if waiting else state.slots,
+        seen=max(batch, known.seen or 0.0),
+        kv_sequences=_kv_sequences(pool, batch, weight(gone, known.samples), known.kv_sequences),
+        slots=known.slots.take(pool.replicas.values(), waiting, at) if waiting else known.slots,
         full=full,
         full_for=full_for,
         replicas=replicas,
@@ -124,7 +118,7 @@ def _kv_sequences(pool: PoolReadings, batch: float, gain: float, before: float |
 
 
 def _saturation(
-    pool: PoolReadings, replicas: float, batch: float, at: float, gone: float, state: EstimatorState
+    pool: PoolReadings, replicas: float, batch: float, at: float, gone: float, known: OfReplica
 ) -> tuple[Crowd | None, float | None, float]:  # fmt: skip
     """Since when replicas are crowded, the batch at which they are full, and for how long that was seen. A batch that
     does not grow while many wait for long is as large as this engine makes it; a short queue is normal between two
@@ -133,17 +127,17 @@ def _saturation(
     seconds: read once, it has not stayed, however often one looks; and the last look was `gone` seconds ago."""
     waiting = (pool.get(Signal.QUEUE_DEPTH).value or 0.0) / replicas
     delay = pool.get(Signal.QUEUE_DELAY).usable or 0.0
-    full, full_for = state.full, state.full_for
+    full, full_for = known.full, known.full_for
     if pool.get(Signal.STUCK).value:
         return None, full, full_for  # an engine that stands still is not full
     crowd = None
     if waiting >= max(1.0, CROWD * batch) and delay >= CROWD_DELAY:
-        crowd = state.crowd
+        crowd = known.crowd
         if crowd is None or batch > GROWN * crowd.batch:
             crowd = Crowd(at, batch)
         elif at - crowd.since >= CROWDED:
-            return crowd, max(batch, state.seen or 0.0), full_for + gone  # what it once held, it can hold
-        elif replicas > (state.replicas or 0.0):
+            return crowd, max(batch, known.seen or 0.0), full_for + gone  # what it once held, it can hold
+        elif replicas > (known.replicas or 0.0):
             crowd = Crowd(crowd.since, min(crowd.batch, batch))  # shared by more, and it grows from there
     if full is not None:
         if not waiting:
@@ -154,25 +148,25 @@ def _saturation(
 
 def _scaled(
     spec: EstimatorSpec, as_learned: Profile, itl: float, batch: float, served: Shape, seconds: float,
-    state: EstimatorState,
-) -> EstimatorState:  # fmt: skip
+    known: OfReplica,
+) -> OfReplica:  # fmt: skip
     """After one more sample, of so many seconds: kappa follows measured over modelled step time, in logs and slowly,
     and the tilt how it changes with the batch."""
     lo, hi = spec.kappa_bounds
-    gain = weight(seconds, state.samples)
+    gain = weight(seconds, known.samples)
     ratio = min(max(itl / step_time(as_learned, served, batch), lo), hi)
-    kappa = math.exp(math.log(state.kappa) + gain * (math.log(ratio) - math.log(state.kappa)))
+    kappa = math.exp(math.log(known.kappa) + gain * (math.log(ratio) - math.log(known.kappa)))
     modelled = step_time(spec.prior, served, batch)
     grows = min(max(1.0 - spec.prior.a / modelled, 0.0), 1.0)
-    tilt = state.tilt.take(seconds, grows, min(max(itl / modelled, lo), hi))
-    return state._replace(
-        kappa=kappa, tilt=tilt, samples=state.samples + 1, trained=state.trained + min(seconds, MOST)
+    tilt = known.tilt.take(seconds, grows, min(max(itl / modelled, lo), hi))
+    return known._replace(
+        kappa=kappa, tilt=tilt, samples=known.samples + 1, trained=known.trained + min(seconds, MOST)
     )  # fmt: skip
 
 
-def bent(profile: Profile, state: EstimatorState) -> Profile:
+def bent(profile: Profile, known: OfReplica) -> Profile:
     """The profile with its fixed and its growing part as they were learned; kappa scales both."""
-    fixed, grows = state.tilt.factors()
+    fixed, grows = known.tilt.factors()
     if (fixed, grows) == (1.0, 1.0):
         return profile
     return Profile(

@@ -67,9 +67,14 @@ class Crowd(NamedTuple):
     batch: float
 
 
-class OfVersion(NamedTuple):
-    """What was learned of replicas of one version, each as in ``EstimatorState``, and whether it is the `heir` of
-    another version that ran here before it."""
+class OfReplica(NamedTuple):
+    """What was learned of replicas that run one thing, which were last looked `at`, unix seconds. `kappa` is how far
+    the step-time model is off, `tilt` how it is bent, `samples` and `trained` how many samples and how many seconds of
+    them are behind both, and `stretch` what there is of the next one; `batch` the sequences per replica of the last
+    sample, `seen` the most so far; `kv_sequences` how many sequences fill the KV cache of one replica; `slots` what
+    single replicas show of a limit of the batch; `full` the batch at which requests had to wait, where that was seen,
+    `full_for` how many seconds of that, and `crowd` what may become it; `replicas` how many there were, and
+    `stragglers` how many of them are slow by themselves. An `heir` came after others, with what was known of them."""
 
     at: float | None = None
     kappa: float = 1.0
@@ -90,33 +95,16 @@ class OfVersion(NamedTuple):
 
 
 class EstimatorState(NamedTuple):
-    """`kappa` is how far the step-time model is off, `tilt` how it is bent, `samples` and `trained` how many samples
-    and how many seconds of them are behind both, and `stretch` what there is of the next one; `batch` the sequences per
-    replica of the last sample, `seen` the most so far; `kv_sequences` how many sequences fill the KV cache of one
-    replica; `slots` what single replicas show of a limit of the batch; `full` the batch at which requests had to wait,
-    where that was seen, `full_for` how many seconds of that, and `crowd` what may become it; `jumped` when requests
-    last became longer and `changed` when their lengths last changed in either direction, beyond chance, unix seconds;
-    `asked` capacity that was asked for and is awaited: (replicas, unix seconds); `lags` seconds that capacity took to
-    come, newest last; `cache_told` whether KV usage was ever read; `stragglers` how many replicas are slow by
-    themselves. Where versions are told apart, what else is said here of a replica is of `version`, which most of them
-    run, and `versions` has what was learned of each (``versions``); `fitting` the share of the work that a downgrade
-    may take by the size of its prompts; `blamed` when one of them failed far more than the rest, unix seconds;
-    `tenants` what was done for each."""
+    """What was learned of a pool that was last looked `at`, unix seconds: of one `replica`, and of the `shape` of its
+    requests, which last became longer when they `jumped` and `changed` in either direction, beyond chance, unix
+    seconds. `asked` is capacity that was asked for and is awaited: (replicas, unix seconds); `lags` seconds that
+    capacity took to come, newest last; `cache_told` whether KV usage was ever read. Where versions are told apart,
+    `replica` is of the `version` that most of them run, `versions` has what was learned of each (``versions``), and
+    `blamed` is when one of them failed far more than the rest, unix seconds. `fitting` is the share of the work that a
+    downgrade may take by the size of its prompts; `tenants` what was done for each."""
 
     at: float | None = None
-    kappa: float = 1.0
-    samples: int = 0
-    trained: float = 0.0
-    stretch: Stretch = Stretch()
-    tilt: Tilt = Tilt()
-    batch: float | None = None
-    seen: float | None = None
-    kv_sequences: float | None = None
-    slots: Slots = Slots()
-    full: float | None = None
-    full_for: float = 0.0
-    replicas: float | None = None
-    crowd: Crowd | None = None
+    replica: OfReplica = OfReplica()
     shape: Shape | None = None
     jumped: float | None = None
     changed: float | None = None
@@ -125,9 +113,14 @@ class EstimatorState(NamedTuple):
     asked: tuple[tuple[float, float], ...] = ()
     lags: tuple[float, ...] = ()
     cache_told: bool = False
-    stragglers: int = 0
     version: str = ""
     blamed: float | None = None
     fitting: float | None = None
-    versions: Mapping[str, OfVersion] = {}
+    versions: Mapping[str, OfReplica] = {}
     tenants: Mapping[str, Done] = {}
+
+    @property
+    def stragglers(self) -> int:
+        """How many replicas are slow by themselves, of any version that serves."""
+        serve = [one for one in self.versions.values() if one.at == self.at]
+        return sum(one.stragglers for one in serve or [self.replica])

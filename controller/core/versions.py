@@ -15,9 +15,8 @@ canary is taken out meanwhile, and capacity that was asked for on its account wo
 
 from collections.abc import Collection, Mapping, Sequence
 
-from controller.core import forecast as ahead_of
 from controller.core import learn as of_replica
-from controller.core.learned import EstimatorSpec, EstimatorState, OfVersion
+from controller.core.learned import EstimatorSpec, EstimatorState, OfReplica
 from controller.core.members import together
 from controller.core.model import PoolReadings
 from controller.core.pace import SAMPLE
@@ -28,8 +27,6 @@ from controller.core.step_model import Capacity, Shape, capacity, proven, step_t
 
 WATCHED = 120.0  # seconds of samples after which a version counts by its own step time
 KEPT = 4  # versions that are remembered; those that run now and the newest of the others
-_SHARED = ("at", "kappa", "samples", "trained", "stretch", "tilt", "batch", "seen", "kv_sequences", "slots", "full",
-           "full_for", "replicas", "crowd", "stragglers")  # fmt: skip
 _OWN = (Signal.RUNNING, Signal.KV_USAGE, Signal.STUCK, Signal.GENERATION_TOKEN_RATE)
 
 
@@ -45,34 +42,27 @@ def serving(pool: PoolReadings, out: Collection[str] = ()) -> dict[str, tuple[st
 
 
 def learn(
-    spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, now: float, state: EstimatorState,
-    memory: ahead_of.ForecastState, *, told: bool,
-) -> EstimatorState:  # fmt: skip
-    """As ``learn.learn``, by version where there is more than one. While there is one, it is learned of as a pool is
-    whose versions nobody tells."""
-    groups = serving(pool)
-    if not groups:
-        requests = of_requests(spec.prior, pool, state, state.samples, now)
-        return of_replica.learn(spec, pool, replicas, now, state, memory, requests, told=told)
+    spec: EstimatorSpec, pool: PoolReadings, replicas: float | None, now: float, state: EstimatorState
+) -> EstimatorState:
+    """The state with what is known next of the pool's requests, and of its replicas: by version where that is told,
+    else, and while all run the same, of so many `replicas` alike."""
+    told = serving(pool)
+    groups = told or {state.version: ()}
     main = _main(groups, state.version)
-    known = dict(state.versions) or {main: _of(state, OfVersion())}
-    heir = _heir(known.get(state.version, known.get(main, OfVersion())))
-    before = {version: known.get(version, heir) for version in groups}
+    known = (dict(state.versions) if told else {}) or {main: state.replica}
+    heir = _heir(known.get(state.version, known.get(main, OfReplica())))
     requests = of_requests(spec.prior, pool, state, max(one.samples for one in known.values()), now)
-    made = state
+    served = None
+    if requests is not None:
+        served = requests.served
+        state = state._replace(shape=requests.learned, jumped=requests.jumped, changed=requests.changed)
     after = {}
     for version, names in groups.items():
-        alone = len(groups) == 1
-        mine = pool if alone else part(pool, names)
-        count = replicas if alone else float(len(names))
-        made = of_replica.learn(
-            spec, mine, count, now, _as(state, before[version], state.at), memory, requests, told=told
-        )  # fmt: skip
-        after[version] = _of(made, before[version])
-    versions = _remembered({**known, **after}, groups)
-    return _as(made, after[main], now)._replace(
-        version=main, versions=versions, stragglers=sum(one.stragglers for one in after.values())
-    )
+        mine, count = (pool, replicas) if len(groups) == 1 else (part(pool, names), float(len(names)))
+        before = _lately(known.get(version, heir), state.at)
+        after[version] = of_replica.learn(spec, mine, count, now, before, served)
+    versions = _remembered({**known, **after}, told) if told else state.versions
+    return state._replace(at=now, replica=after[main], version=main, versions=versions)
 
 
 def part(pool: PoolReadings, names: Sequence[str]) -> PoolReadings:
@@ -102,7 +92,7 @@ def mixed(
     counted = counted or {state.version: ("",)}
     each: dict[str, tuple[int, Capacity, float]] = {}
     for version, names in counted.items():
-        one = _as(state, _counts(state, version), state.at)
+        one = _counts(state, version)
         profile = of_replica.bent(spec.prior, one)
         most = [limit for limit in (one.full, one.slots.limit) if limit is not None]
         at = capacity(profile, shape, one.kappa, spec.itl_target, one.kv_sequences, min(most, default=None))
@@ -124,13 +114,12 @@ def steps(spec: EstimatorSpec, state: EstimatorState, groups: Collection[str]) -
     replicas run."""
     if state.shape is None:
         return {}
-    batch = max(state.batch or 0.0, 1.0)
+    batch = max(state.replica.batch or 0.0, 1.0)
     found = {}
     for version in sorted(groups):
         own = state.versions.get(version)
         if own is not None and (version == state.version or own.trained >= WATCHED):
-            one = _as(state, own, state.at)
-            found[version] = step_time(of_replica.bent(spec.prior, one), state.shape, batch, one.kappa)
+            found[version] = step_time(of_replica.bent(spec.prior, own), state.shape, batch, own.kappa)
     return found
 
 
@@ -139,7 +128,7 @@ def unproven(state: EstimatorState) -> bool:
     return state.version in state.versions and state.versions[state.version].heir
 
 
-def _counts(state: EstimatorState, version: str) -> OfVersion:
+def _counts(state: EstimatorState, version: str) -> OfReplica:
     """What a version counts by: its own, once it was watched for long enough; the one that most run always does."""
     own = state.versions[version]
     if version == state.version or own.trained >= WATCHED:
@@ -154,35 +143,24 @@ def _main(groups: Mapping[str, Sequence[str]], before: str) -> str:
     return before if before in first else first[0]
 
 
-def _heir(known: OfVersion) -> OfVersion:
+def _heir(known: OfReplica) -> OfReplica:
     """What a version begins with after another one: the same values as a prior. What the other one has shown that it
     carries, or how its parts were bent, is no proof for this one."""
     slots = known.slots._replace(same=min(known.slots.same, ENOUGH), below=min(known.slots.below, ENOUGH), near=0)
-    return OfVersion(kappa=known.kappa, kv_sequences=known.kv_sequences, slots=slots, full=known.full, heir=True)
+    return OfReplica(kappa=known.kappa, kv_sequences=known.kv_sequences, slots=slots, full=known.full, heir=True)
 
 
 def _remembered(
-    versions: Mapping[str, OfVersion], groups: Mapping[str, Sequence[str]]
-) -> dict[str, OfVersion]:  # fmt: skip
+    versions: Mapping[str, OfReplica], groups: Mapping[str, Sequence[str]]
+) -> dict[str, OfReplica]:  # fmt: skip
     gone = [version for version in versions if version not in groups]
     newest = sorted(gone, key=lambda version: (-(versions[version].at or 0.0), version))
     kept = {*groups, *newest[: max(0, KEPT - len(groups))]}
     return {version: one for version, one in sorted(versions.items()) if version in kept}
 
 
-def _as(state: EstimatorState, one: OfVersion, at: float | None) -> EstimatorState:
-    """The state with what was learned of one version in place of the pool's. One that was not there `at` the last tick,
-    and for longer than a page may be missed, begins anew with its batch."""
-    own = {name: getattr(one, name) for name in _SHARED}
-    if one.at is None or at is None or at - one.at >= SAMPLE:
-        own["batch"] = None
-    return state._replace(**own)
-
-
-def _of(state: EstimatorState, before: OfVersion) -> OfVersion:
-    """What was learned of one version, out of a state that is about it."""
-    return before._replace(**{name: getattr(state, name) for name in _SHARED})
-
-
-if set(_SHARED) != set(OfVersion._fields) - {"heir"}:
-    raise AssertionError("what is learned of a version is what is learned of a replica")
+def _lately(known: OfReplica, at: float | None) -> OfReplica:
+    """One that was not there `at` the last tick, and for longer than a page may be missed, begins anew with its
+    batch."""
+    away = known.at is None or at is None or at - known.at >= SAMPLE
+    return known._replace(batch=None) if away else known

@@ -38,11 +38,17 @@ def decode(kind: type[T], data: Any) -> T:
 
 def salvage(kind: type[T], data: Mapping[str, Any]) -> tuple[T, tuple[str, ...]]:
     """A record of type `kind` from what another version wrote of it, and the names of what cannot be read, which is as
-    by default. Raises one of ``FOREIGN`` where nothing is a record's."""
-    hints, parts, lost = typing.get_type_hints(kind), {}, []
+    by default; of a record in it only that part. Raises one of ``FOREIGN`` where it is no record's."""
+    hints, lost = typing.get_type_hints(kind), list[str]()
+    parts: dict[str, Any] = {}
     for name, part in data.items():
+        inner = hints.get(name)
         try:
-            parts[name] = _decoder(hints[name])(part)
+            if inner is not None and _is_record(inner) and isinstance(part, Mapping):
+                parts[name], gone = salvage(inner, part)
+                lost.extend(f"{name}.{one}" for one in gone)
+            else:
+                parts[name] = _decoder(hints[name])(part)
         except FOREIGN:
             lost.append(name)
     return kind(**parts), tuple(lost)

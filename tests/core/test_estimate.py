@@ -165,9 +165,9 @@ def test_a_batch_that_grows_second_by_second_is_not_full() -> None:
     ramp = [pool(batch=2.0 + i / 2, waiting=20.0 * (2.0 + i / 2), delay=10.0) for i in range(60)]
     stuck = [pool(batch=4.0, waiting=20.0, delay=10.0)] * 11
 
-    assert all(learn(*ramp[:till], spec=free, every=1.0)[1].full is None for till in range(1, len(ramp)))
-    assert learn(*stuck[:-1], spec=free, every=1.0)[1].full is None
-    assert learn(*stuck, spec=free, every=1.0)[1].full == 4.0
+    assert all(learn(*ramp[:till], spec=free, every=1.0)[1].replica.full is None for till in range(1, len(ramp)))
+    assert learn(*stuck[:-1], spec=free, every=1.0)[1].replica.full is None
+    assert learn(*stuck, spec=free, every=1.0)[1].replica.full == 4.0
 
 
 def test_a_batch_that_was_passed_is_no_limit() -> None:
@@ -179,8 +179,8 @@ def test_a_batch_that_was_passed_is_no_limit() -> None:
 
     for till in range(1, len(grows) + 1):
         made, state = learn(*start, *grows[:till], spec=free, every=1.0)
-        assert state.full is not None
-        assert state.full >= 4.0 + till
+        assert state.replica.full is not None
+        assert state.replica.full >= 4.0 + till
         assert made.unit_sequences is not None
         assert made.unit_sequences >= 4.0 + till
 
@@ -191,7 +191,7 @@ def test_a_batch_that_fell_and_grows_again_is_not_full() -> None:
     looks = [pool(batch=20.0, waiting=40.0, delay=10.0, replicas=2)]
     looks += [pool(batch=5.0 + i, waiting=100.0, delay=10.0, replicas=8) for i in range(14)]
 
-    assert learn(*looks, spec=free, every=1.0)[1].full is None
+    assert learn(*looks, spec=free, every=1.0)[1].replica.full is None
 
 
 def test_a_full_batch_that_swings_is_full() -> None:
@@ -200,7 +200,7 @@ def test_a_full_batch_that_swings_is_full() -> None:
     free, chance = replace(SPEC, profile=None), random.Random(1)
     looks = [pool(batch=24.0 * chance.gauss(1.0, 0.1), waiting=100.0, delay=10.0) for _ in range(40)]
 
-    assert learn(*looks, spec=free, every=1.0)[1].full is not None
+    assert learn(*looks, spec=free, every=1.0)[1].replica.full is not None
 
 
 def test_one_sample_that_is_looked_at_every_second_is_no_batch_that_stays() -> None:
@@ -212,15 +212,15 @@ def test_one_sample_that_is_looked_at_every_second_is_no_batch_that_stays() -> N
         running = one.get(Signal.RUNNING)._replace(age=float(second % 15))
         return replace(one, signals={**one.signals, Signal.RUNNING: running})
 
-    assert learn(*[look(second) for second in range(60)], spec=free, every=1.0)[1].full is None
-    assert learn(*[look(0)] * 12, spec=free, every=1.0)[1].full == 4.0
+    assert learn(*[look(second) for second in range(60)], spec=free, every=1.0)[1].replica.full is None
+    assert learn(*[look(0)] * 12, spec=free, every=1.0)[1].replica.full == 4.0
 
 
 def test_a_crowd_before_a_silence_is_not_the_one_after_it() -> None:
     free = replace(SPEC, profile=None)
     crowd = pool(batch=3.0, waiting=20.0, delay=10.0)
 
-    assert learn(*[crowd] * 2, *[pool(rate=0.0)] * 100, crowd, spec=free, every=1.0)[1].full is None
+    assert learn(*[crowd] * 2, *[pool(rate=0.0)] * 100, crowd, spec=free, every=1.0)[1].replica.full is None
 
 
 def test_what_an_engine_once_held_it_can_hold() -> None:
@@ -341,7 +341,7 @@ def test_a_model_that_is_learned_anew_is_no_trend_of_the_load() -> None:
     slow = pool(itl=1.4 * (0.01 + 0.0003 * 13.5))
     made, state = learn(*[pool()] * 40, *[slow] * 12)
 
-    assert state.kappa > 1.2
+    assert state.replica.kappa > 1.2
     assert abs(state.forecast.laws.track.trend) < 1e-3
     assert made.forecast == pytest.approx(made.level, rel=0.02)
 

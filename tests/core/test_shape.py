@@ -61,8 +61,8 @@ def test_steps_are_judged_by_the_requests_they_served_and_not_by_those_that_are_
     were asked for where 18 carried the load."""
     calm, after = learned(*CALM), learned(*CALM, *SHIFT, *[pool(12_000.0)] * 20)
 
-    assert after.kappa == pytest.approx(calm.kappa, rel=0.03)
-    assert after.tilt.factors() == pytest.approx(calm.tilt.factors(), rel=0.05)
+    assert after.replica.kappa == pytest.approx(calm.replica.kappa, rel=0.03)
+    assert after.replica.tilt.factors() == pytest.approx(calm.replica.tilt.factors(), rel=0.05)
 
 
 def wave(
@@ -87,13 +87,13 @@ def test_lengths_that_go_up_and_down_teach_nothing_of_the_engine(period: float) 
     replica was thought to carry more, twice as much in the end."""
     looks = wave(period, 1.0)
     for till in range(len(CALM), len(looks), 7):
-        assert learned(*CALM, *looks[:till]).kappa == pytest.approx(1.0, abs=0.04)
+        assert learned(*CALM, *looks[:till]).replica.kappa == pytest.approx(1.0, abs=0.04)
 
 
 @pytest.mark.parametrize("period", [240.0, 480.0])
 def test_an_engine_that_is_slow_is_believed_while_lengths_change_all_the_time(period: float) -> None:
     """Learning rested after each change, and half as slow again was never seen."""
-    assert learned(*CALM, *wave(period, 1.0, slow=1.5)).kappa == pytest.approx(1.5, rel=0.05)
+    assert learned(*CALM, *wave(period, 1.0, slow=1.5)).replica.kappa == pytest.approx(1.5, rel=0.05)
 
 
 def test_it_is_the_same_at_a_look_a_second() -> None:
@@ -102,7 +102,7 @@ def test_it_is_the_same_at_a_look_a_second() -> None:
     before, after = learned(*calm, every=1.0), learned(*calm, *shift, every=1.0)
 
     assert prompt(after) > 11_000.0
-    assert after.kappa == pytest.approx(before.kappa, rel=0.03)
+    assert after.replica.kappa == pytest.approx(before.replica.kappa, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_the_first_load_on_a_fleet_is_no_change_of_requests() -> None:
     young = learned(*[pool(1000.0, rate=2.0)] * 8, *[pool(4000.0, 6000.0)] * 4)
 
     assert young.changed is None
-    assert young.kappa > 1.1
+    assert young.replica.kappa > 1.1
 
 
 def test_longer_prompts_that_are_in_the_cache_are_no_jump() -> None:
@@ -231,4 +231,4 @@ def test_an_engine_that_becomes_slow_is_slow_and_no_jump() -> None:
     slow = learned(*CALM, *[pool(4000.0, 12_000.0)] * 12)
 
     assert slow.changed is None
-    assert slow.kappa > 1.3 * learned(*CALM).kappa
+    assert slow.replica.kappa > 1.3 * learned(*CALM).replica.kappa

@@ -68,7 +68,7 @@ def test_who_reads_a_prompt_for_a_second_is_no_straggler() -> None:
     state = learned(reading_prompts(600), 1.0)
 
     assert state.stragglers == 0
-    assert state.kappa == pytest.approx(REPLICAS / 5.2, rel=0.02)
+    assert state.replica.kappa == pytest.approx(REPLICAS / 5.2, rel=0.02)
 
 
 def test_who_is_slow_in_every_second_is_left_out() -> None:
@@ -76,7 +76,7 @@ def test_who_is_slow_in_every_second_is_left_out() -> None:
     state = learned(slow, 1.0)
 
     assert state.stragglers == 1
-    assert state.kappa == pytest.approx(1.0, rel=0.01)
+    assert state.replica.kappa == pytest.approx(1.0, rel=0.01)
 
 
 @pytest.mark.parametrize("every", [1.0, 3.0, 5.0])
@@ -85,8 +85,8 @@ def test_the_same_minutes_teach_the_same_however_often_one_looks(every: float) -
     often = learned([pool([1.3] * REPLICAS, 1.3, every)] * int(minutes * 60 / every), every)
     seldom = learned([pool([1.3] * REPLICAS, 1.3, 15.0)] * (minutes * 4), 15.0)
 
-    assert often.kappa == pytest.approx(seldom.kappa, rel=0.01)
-    assert often.samples == pytest.approx(seldom.samples, rel=0.1)
+    assert often.replica.kappa == pytest.approx(seldom.replica.kappa, rel=0.01)
+    assert often.replica.samples == pytest.approx(seldom.replica.samples, rel=0.1)
 
 
 @pytest.mark.parametrize("every", [1.0, 2.0, 5.0, 15.0])
@@ -98,7 +98,7 @@ def test_a_page_that_is_missed_now_and_then_does_not_end_all_learning(every: flo
     without = replace(whole, replicas={**whole.replicas, "pod-0": Scope({})})
     looks = [without if i % miss == 0 else whole for i in range(int(1200 / every))]
 
-    assert learned(looks, every).kappa == pytest.approx(1.3, rel=0.03)
+    assert learned(looks, every).replica.kappa == pytest.approx(1.3, rel=0.03)
 
 
 @pytest.mark.parametrize("every", [1.0, 2.0, 5.0])
@@ -108,7 +108,7 @@ def test_a_fleet_that_changes_every_quarter_of_a_minute_is_learned_of(every: flo
     an engine that was a third slower than its profile was never seen to be."""
     looks = [pool([1.3] * (3 + int(i * every // turn) % 2), 1.3, every) for i in range(int(1200 / every))]
 
-    assert learned(looks, every).kappa == pytest.approx(1.3, rel=0.02)
+    assert learned(looks, every).replica.kappa == pytest.approx(1.3, rel=0.02)
 
 
 @pytest.mark.parametrize("every", [1.0, 5.0, 7.0])
@@ -119,7 +119,7 @@ def test_a_moment_in_which_nobody_runs_anything_does_not_spoil_the_rest(every: f
     still = replace(busy, signals={**busy.signals, Signal.RUNNING: ok(0.0)})
     looks = [still if i % idle == 0 else busy for i in range(int(1800 / every))]
 
-    assert learned(looks, every).kappa == pytest.approx(1.3, rel=0.01)
+    assert learned(looks, every).replica.kappa == pytest.approx(1.3, rel=0.01)
 
 
 def test_who_came_in_the_middle_has_the_batch_of_its_own_time() -> None:
@@ -180,4 +180,4 @@ def test_a_query_that_fails_now_and_then_does_not_end_all_learning(fails: float)
     )
     looks = [failed if chance.random() < fails else whole for _ in range(1800)]
 
-    assert learned(looks, 1.0).kappa == pytest.approx(1.5, rel=0.02)
+    assert learned(looks, 1.0).replica.kappa == pytest.approx(1.5, rel=0.02)

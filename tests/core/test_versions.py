@@ -118,14 +118,14 @@ def test_a_new_version_begins_with_the_values_of_the_old_one_and_with_little_con
     one.run(fleet(**dict.fromkeys(OLD, 1.5)), 600.0)
     one.run(fleet(v2_0=1.5), EVERY)
     assert one.state.version == "v2"
-    assert one.state.kappa == pytest.approx(1.5, abs=0.02)
-    assert one.state.samples == 0
+    assert one.state.replica.kappa == pytest.approx(1.5, abs=0.02)
+    assert one.state.replica.samples == 0
     one.run(fleet(v2_0=1.0), 45.0)
-    quick = one.state.kappa
+    quick = one.state.replica.kappa
     slow = Learner()
     slow.run(fleet(v1_0=1.5), 600.0)
     slow.run(fleet(v1_0=1.0), 60.0)
-    assert quick < 1.2 < slow.state.kappa
+    assert quick < 1.2 < slow.state.replica.kappa
     assert one.made.unproven
     assert not slow.made.unproven
 

@@ -14,7 +14,7 @@ from controller.config import loads
 from controller.core import estimate, flows
 from controller.core.facts import Fact, Kind
 from controller.core.judge import Judge
-from controller.core.learned import EstimatorSpec, EstimatorState
+from controller.core.learned import EstimatorSpec, EstimatorState, OfReplica
 from controller.core.model import Applied, Decision, Lever, Outcome, PoolReadings, Target, TargetState
 from controller.core.observation import Facts, HistogramIncrement, Observation, PoolFacts, ReplicaFacts
 from controller.core.ports import Estimate
@@ -328,14 +328,14 @@ def test_a_memory_of_which_nothing_can_be_made_is_forgotten_and_the_pool_is_not_
 
     def update(spec: EstimatorSpec, pool: PoolReadings, target: TargetState | None, now: float, state: EstimatorState,
                *rest: Any) -> tuple[Estimate, EstimatorState]:  # fmt: skip
-        if state.kappa == 0.0:
+        if state.replica.kappa == 0.0:
             raise ZeroDivisionError("float division by zero")
         return real(spec, pool, target, now, state, *rest)
 
     monkeypatch.setattr(estimate, "update", update)
     loop = looping()
     loop.tick(START)
-    loop.learned["odd"] = loop.learned["odd"]._replace(kappa=0.0)
+    loop.learned["odd"] = loop.learned["odd"]._replace(replica=OfReplica(kappa=0.0))
     second, third = loop.tick(START + STEP), loop.tick(START + 2 * STEP)
 
     assert (is_blind(second), is_blind(third)) == (True, False)

@@ -80,7 +80,7 @@ def test_windows_are_of_two_clocks(tmp_path: Path) -> None:
     loop.close()
     there = first.plan.decisions[0].current
     assert all(one.plan.decisions[0].current == there for one in results[:4]), "nothing falls on windows that are new"
-    assert loop.learned["llm"].samples > 10, "what was learned stays"
+    assert loop.learned["llm"].replica.samples > 10, "what was learned stays"
     guard = loop.state.guards[Target("llm", Lever.REPLICAS)]
     assert all(at <= results[-1].snapshot.tick.at for at, _ in (*guard.wishes, *guard.changes))
 

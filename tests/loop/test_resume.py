@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.core.drain import Drain
 from controller.core.model import Lever, Outcome, Snapshot, Target
 from controller.core.rules import FleetRules, Rate
+from controller.core.tilt import Tilt
 from controller.core.why import Why
 from controller.run import codec
 from controller.run.ledger import FileLedger, LedgerError, ledger_files, read_ledger
@@ -46,7 +48,7 @@ def test_a_restart_does_not_learn_everything_anew(tmp_path: Path) -> None:
     plant, _ = first_life(tmp_path / "a")
     reborn = second_life(plant, tmp_path / "a")
 
-    assert reborn.learned["llm"].samples > 10
+    assert reborn.learned["llm"].replica.samples > 10
     assert reborn.learned["llm"].lags
     assert reborn.state.guards[REPLICAS].position is not None
 
@@ -59,7 +61,7 @@ def test_another_config_takes_what_was_learned_and_the_guards_and_not_its_laws(
     other.parts = replace(other.parts, config_hash="another")
     resume(other, tmp_path / "a")
 
-    assert other.learned["llm"].samples > 10
+    assert other.learned["llm"].replica.samples > 10
     assert other.state.guards[REPLICAS].position is not None
     assert not other.state.policies
 
@@ -182,7 +184,7 @@ def test_one_odd_record_costs_what_was_learned_before_it(tmp_path: Path, odd: st
     file = ledger_files(tmp_path)[-1]
     file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()) + odd.encode() + b"\n"))
 
-    assert second_life(plant, tmp_path).learned["llm"].samples > 10
+    assert second_life(plant, tmp_path).learned["llm"].replica.samples > 10
 
 
 def test_a_newest_file_without_a_record_hides_the_one_before_it(tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ def test_a_newest_file_without_a_record_hides_the_one_before_it(tmp_path: Path) 
     (tmp_path / "09999999999-1.ledger.gz").write_bytes(gzip.compress(b'{"format":2}\n'))
     (tmp_path / "09999999999-2.ledger.gz").write_bytes(b"")
 
-    assert second_life(plant, tmp_path).learned["llm"].samples > 10
+    assert second_life(plant, tmp_path).learned["llm"].replica.samples > 10
 
 
 def test_where_a_mute_target_was_left_is_known_to_the_next_process(tmp_path: Path) -> None:
@@ -272,7 +274,7 @@ def test_states_of_another_version_are_left_behind(tmp_path: Path) -> None:
     odd.close()
 
     assert second_life(plant, tmp_path / "odd").learned == {}
-    assert loop.learned["llm"].samples > 0
+    assert loop.learned["llm"].replica.samples > 0
 
 
 def test_a_version_that_remembers_other_things_does_not_learn_all_anew(tmp_path: Path) -> None:
@@ -280,15 +282,20 @@ def test_a_version_that_remembers_other_things_does_not_learn_all_anew(tmp_path:
     plant, loop = first_life(tmp_path)
     (file,) = ledger_files(tmp_path)
     text = gzip.decompress(file.read_bytes()).decode()
-    assert '"lags":' in text
-    text = text.replace('"lags":', '"delays":').replace('"slots":{', '"slots":{"at":3,')
+    for mine, theirs in (('"lags":', '"delays":'), ('"kv_sequences":', '"kv_batch":'), ('"tilt":{', '"tilt":{"of":3,')):
+        assert mine in text
+        text = text.replace(mine, theirs)
     file.write_bytes(gzip.compress(text.encode()))
-    reborn = second_life(plant, tmp_path)
+    with capture_logs() as logs:
+        reborn = second_life(plant, tmp_path)
 
     known = reborn.learned["llm"]
-    assert known.samples > 10
-    assert known.kappa == pytest.approx(loop.learned["llm"].kappa, rel=0.05)
-    assert known.lags == ()
+    assert known.replica.samples > 10
+    assert known.replica.kappa == pytest.approx(loop.learned["llm"].replica.kappa, rel=0.05)
+    assert (known.lags, known.replica.kv_sequences) == ((), None)
+    assert known.replica.tilt != Tilt()
+    (said,) = [one for one in logs if one["event"] == "learned_anew"]
+    assert said["what"] == ["delays", "replica.kv_batch", "replica.tilt.of"]
     assert reborn.state.guards[REPLICAS].position is not None
 
 
