@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
+from controller.cli.findings import tell
 from controller.cli.terminal import err, out, progress
-from controller.config import GovernorConfig
+from controller.config import GovernorConfig, hints
 from controller.core.errors import InputError
 from controller.rehearse.intervals import read_intervals
 from controller.rehearse.lines import write_line
@@ -21,13 +23,15 @@ LIKE = {"itl": "itl mean", "ttft": "ttft mean", "kv_usage": "KV usage", "waiting
 
 
 def closed(
-    config: GovernorConfig, recording: Path, between: tuple[float, float], *, library: str, seeds: int, as_json: bool,
-    report: Path | None,
+    file: Path, config: GovernorConfig, recording: Path, between: tuple[float, float], *, library: str, seeds: int,
+    as_json: bool, report: Path | None,
 ) -> None:  # fmt: skip
     """Fit a twin to the recording, run it with the recorded replicas and with Governor, and say what came of it."""
     images = [
         mirror.image(config, pool, read_intervals(recording, config, pool, between), library) for pool in config.pools
     ]
+    begin = min(one.intervals[0].at for one in images)
+    tell(file, hints(config, datetime.fromtimestamp(begin, UTC)))
     with progress("closed loop") as bar:
         task = bar.add_task("", total=None) if bar is not None else None
 

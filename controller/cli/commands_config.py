@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from controller.cli.findings import tell
 from controller.cli.outputs import to_file
 from controller.cli.terminal import WRONG_INPUT, about, out, read_text, say, warn, write_text
 from controller.config import ConfigError, GovernorConfig, hints, json_schema, load, without_actuator
-from controller.config.errors import dotted
 from controller.core.errors import InputError
 from controller.registry import DISTRIBUTION
 from controller.run.assembly import refused
@@ -50,10 +50,8 @@ def check(
 def _good(file: Path, config: GovernorConfig) -> None:
     levers = sum(len(pool.levers) for pool in config.pools.values())
     promises = sum(len(pool.objectives) for pool in config.pools.values())
-    for finding in without_actuator(config):
-        warn(f"{file}: {dotted(finding.path)}: {finding.mistake}; {finding.mend} (not needed to rehearse)")
-    for finding in hints(config, datetime.now(UTC)):
-        warn(f"{file}: {dotted(finding.path)}: {finding.mistake}; {finding.mend}")
+    tell(file, without_actuator(config), unless=" (not needed to rehearse)")
+    tell(file, hints(config, datetime.now(UTC)))
     counts = (_count(len(config.pools), "pool"), _count(promises, "objective"), _count(levers, "lever"))
     out().print(f"{file}: good: {', '.join(counts)}", soft_wrap=True)
 

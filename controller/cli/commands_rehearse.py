@@ -7,16 +7,18 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from controller.cli.commands_recording import record_range
+from controller.cli.findings import tell
 from controller.cli.outputs import to_file, to_new_ledger
 from controller.cli.terminal import FAILED, err, out, progress, say
 from controller.cli.times import parse_duration, parse_time
-from controller.config import GovernorConfig, config_hash, load
+from controller.config import GovernorConfig, config_hash, hints, load
 from controller.core.errors import InputError
 from controller.core.model import Plan, Snapshot
 from controller.rehearse.lines import summary_json, tick_json, write_line
@@ -108,7 +110,7 @@ def dry_run(  # noqa: PLR0913, PLR0917 - one argument for each option
 
         with _past(settings, recording, prometheus, between) as path:
             logs.configure(logging.WARNING)
-            closed(settings, path, between, library=library, seeds=seeds, as_json=as_json, report=report)
+            closed(config, settings, path, between, library=library, seeds=seeds, as_json=as_json, report=report)
         return
     if library:
         raise InputError("--library: is for --closed-loop alone; leave it out")
@@ -133,6 +135,8 @@ def dry_run(  # noqa: PLR0913, PLR0917 - one argument for each option
     summary = summarise(trace)
     if summary.ticks and summary.errors == summary.ticks:
         raise InputError(f"dry-run: nothing could be read at any of {summary.ticks:,} ticks: {summary.error}")
+    # As of when the recording begins: a pin that has ended by now may have held there.
+    tell(config, hints(settings, datetime.fromtimestamp(trace.at[0], UTC)))
     if as_json:
         write_line(sys.stdout, summary_json(summary))
     else:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from controller.cli.findings import tell
 from controller.cli.outputs import to_file, to_new_ledger
 from controller.cli.terminal import err, out, warn
 
@@ -47,7 +48,6 @@ def simulate(
     """Runs Governor on a simulated fleet, in virtual time, and its peers on the same seeds: who kept which promise at
     what cost. Moves nothing real."""
     from controller.config import hints
-    from controller.config.errors import dotted
     from controller.core.errors import InputError
     from controller.rehearse.lines import write_line
     from controller.run import logs, memory
@@ -63,8 +63,7 @@ def simulate(
     study = open_study(scenario, config)
     file, at = study.place
     begin = datetime.fromtimestamp(study.scenario.start, UTC)  # a pin that has ended by now may hold there
-    for finding in (*idle(study.config), *hints(study.config, begin)):
-        warn(f"{file}: {dotted((*at, *finding.path))}: {finding.mistake}; {finding.mend}")
+    tell(file, (*idle(study.config), *hints(study.config, begin)), at)
     for sentence in (*study.scenario.warnings(), *misfits(study.scenario, study.config)):
         warn(f"{scenario}: {sentence}")
     if report is not None:

@@ -32,6 +32,19 @@ def test_a_range_without_frames_tells_when_the_recording_is(since: str, until: s
     assert "has nothing of the range asked for; it is from 2026-11-29T14:45:58" in done.stderr
 
 
+def test_what_a_config_hardly_means_is_said_as_of_when_it_was_recorded(tmp_path: Path) -> None:
+    """Only `check` told it, so who rehearsed first took a fleet that was held by nothing for one that was pinned."""
+    said = {}
+    for until in ("2026-11-29T14:00Z", "2026-11-29T20:00Z"):  # both have ended by now, and the recording is between
+        file = tmp_path / "pinned.yaml"
+        pin = f"mode: auto\n        pin: {{value: 2, reason: sale, until: '{until}'}}"
+        file.write_text(DEMO.read_text(encoding="utf-8").replace("mode: auto", pin), encoding="utf-8")
+        done = governor("dry-run", "-c", file, "-r", RECORDING)
+        assert done.returncode == 0, done.stderr
+        said[until] = f"{file}: pools.tiny-llama.levers.replicas.pin: ended at" in done.stderr
+    assert said == {"2026-11-29T14:00Z": True, "2026-11-29T20:00Z": False}
+
+
 def with_time(tmp_path: Path, change: dict[int, float]) -> Path:
     """The shipped recording with other times in some of its lines."""
     lines = gzip.decompress(RECORDING.read_bytes()).splitlines(keepends=True)
